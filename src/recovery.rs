@@ -108,7 +108,9 @@ impl Failure {
 /// of one queue or segment.
 fn names_a_part(message: &str) -> bool {
     let digit = |c: char| c.is_ascii_digit();
-    ["attempt_count", "event_count", "recent_failure"].iter().any(|name| message.contains(name))
+    ["attempt_count", "event_count", "recent_failure", "tuskline_core.pop("]
+        .iter()
+        .any(|name| message.contains(name))
         || ["pop_", "take_", "end_", "queue_", "task_"]
             .iter()
             .any(|stem| message.split(stem).skip(1).any(|rest| rest.starts_with(digit)))
@@ -202,7 +204,8 @@ mod tests {
     #[test]
     fn a_missing_part_is_known_by_its_name_in_every_language() {
         for missing in [
-            "la función tuskline_core.pop_3(bigint) no existe",
+            "la función tuskline_core.pop_3(integer, bigint) no existe",
+            "la función tuskline_core.pop(integer, bigint) no existe",
             "relation \"task_17\"",
             "relation \"tuskline_core.event_count\" does not exist",
         ] {

@@ -24,71 +24,65 @@ create or replace function tuskline_core.claim_batch(
   p_budgets integer[], p_bounds integer[], p_max_bytes bigint)
 returns tuskline_core.exchanged language plpgsql as $$
 declare
-  v         tuskline_core.exchanged; t tuskline_core.exchanged; -- t: what take returned
+  v         tuskline_core.exchanged;
+  t         tuskline_core.exchanged; -- what take returned
   v_now     timestamptz := tuskline.clock();
-  v_expires timestamptz; v_from timestamptz; -- no claim before v_from
-  v_popped  bigint[];    -- first and last number, bytes, cut, then the task ids
-  v_count   integer; v_most integer; v_bytes bigint := p_max_bytes;
-  v_ids     bigint[]; v_index smallint[];    -- queue of each task of v_ids
-  v_flags   boolean; v_flagged integer[];
+  v_expires timestamptz;
+  v_from    timestamptz; -- no claim before it
+  v_ids     bigint[];
+  v_index   smallint[];  -- queue of each task of v_ids
+  v_free    bigint[];    -- tasks of flagged queues that no gate or limit holds
+  v_flags   boolean;
+  v_flagged integer[];
 begin
   select v_now + e.lease, (select c.claims_from from tuskline_core.verified_incarnation c),
          exists (select from tuskline_core.flagged_queue)
     into v_expires, v_from, v_flags
     from tuskline_core.live_executor e where e.executor_id = p_executor;
-  v.alive := found; if not v.alive then return v; end if;
+  v.alive := found;
+  if not v.alive then return v; end if;
   if v_from is null then perform tuskline_core.refuse_unverified(); end if;
-  v.popped := array_fill(case when v_from > v_now then 0 end, array[cardinality(p_queues)]);
-  v.first_seq := array_fill(null::bigint, array[cardinality(p_queues)]);
-  v.last_seq := v.first_seq;
   v.oldest_writer_xid := tuskline_core.oldest_writer_xid('tuskline.queued');
-  if v_from > v_now then return v; end if; -- as if every queue were empty
+  if v_from > v_now then -- as if every queue were empty
+    p_budgets := array_fill(0, array[cardinality(p_budgets)]);
+  end if;
   if v_flags then
     v_flagged := array(select f.queue_id from tuskline_core.flagged_queue f
       where f.queue_id = any (p_queues) and (f.unsorted or f.paused @> v_now));
   end if;
-  for v_at in 1..cardinality(p_queues) loop
-    if coalesce(p_queues[v_at]
-                  not between 1 and pg_sequence_last_value('tuskline.queue_queue_id_seq')
-                or p_budgets[p_groups[v_at]] is null, true)
-    then perform tuskline_core.refuse_claim(p_queues[v_at], p_groups[v_at]); end if;
-    v_most := least(p_budgets[p_groups[v_at]], p_bounds[v_at]);
-    continue when coalesce(v_most, 0) <= 0;
-    if p_queues[v_at] = any (v_flagged) then
-      v_popped := tuskline_core.pop_flagged(
-        p_queues[v_at], coalesce(p_marks[v_at], 0), v_most, v_bytes, v_now);
-    else
-      execute 'select tuskline_core.pop_' || p_queues[v_at] || '($1, $2, $3)' into v_popped
-        using coalesce(p_marks[v_at], 0), v_most, v_bytes;
-    end if;
-    v_count := coalesce(cardinality(v_popped) - 4, 0); v.popped[v_at] := v_count;
-    v.first_seq[v_at] := v_popped[1]; v.last_seq[v_at] := v_popped[2];
-    continue when v_count = 0;
-    v_ids := v_ids || v_popped[5:];
-    v_index := v_index || array_fill(v_at::smallint, array[v_count]);
-    p_budgets[p_groups[v_at]] := p_budgets[p_groups[v_at]] - v_count;
-    v_bytes := v_bytes - v_popped[3];
-    v.cut_at := case when v_popped[4] = 1 or v_bytes <= 0 then v_at end;
-    exit when v.cut_at is not null;
-  end loop;
-  v.xid := pg_current_xact_id_if_assigned()::text::bigint; if v_ids is null then return v; end if;
-  if v_index[1] <> v_index[cardinality(v_index)] then -- several queues, each sorted by itself
+  select q.popped, q.first_seq, q.last_seq, q.cut_at, q.ids, q.index
+    into v.popped, v.first_seq, v.last_seq, v.cut_at, v_ids, v_index
+    from tuskline_core.pop_queues(p_queues, p_marks, p_groups, p_budgets, p_bounds, p_max_bytes,
+                                  v_flagged, v_now) q;
+  v.xid := pg_current_xact_id_if_assigned()::text::bigint;
+  if v_flagged <> '{}' then
+    v_free := tuskline_core.ask_before_claim(array(
+      select s.id from unnest(v_ids, v_index) as s (id, index)
+       where p_queues[s.index] = any (v_flagged) order by s.id), v_now);
+    select array_agg(s.id), array_agg(s.index) into v_ids, v_index
+      from unnest(v_ids, v_index) as s (id, index)
+     where p_queues[s.index] <> all (v_flagged) or s.id = any (v_free);
+  end if;
+  if v_ids is null then return v; end if;
+  if v_index[1] = v_index[cardinality(v_index)] then -- one queue
+    v_ids := array(select u.id from unnest(v_ids) as u (id) order by u.id);
+  else
     select array_agg(u.id order by u.id), array_agg(u.index order by u.id) into v_ids, v_index
       from unnest(v_ids, v_index) as u (id, index);
-  end if;
-  if v_flagged <> '{}' then
-    v_popped := tuskline_core.ask_popped(v_ids, v_index, p_queues, v_flagged, v_now);
-    select array_agg(s.id), array_agg(s.index) into v_ids, v_index
-      from unnest(v_ids, v_index) as s (id, index) where s.id = any (v_popped);
-    if v_ids is null then return v; end if;
   end if;
   v.lease_id := nextval('tuskline.fence_seq');
   t := tuskline_core.take(v.lease_id, v_ids, v_index, tuskline.clock(), v_expires);
   if t.task_id is null then return v; end if;
-  v.task_id := t.task_id; v.queue_index := t.queue_index; v.attempt := t.attempt;
-  v.crashes := t.crashes; v.queued_ms := t.queued_ms;
-  v.claimed_before := t.claimed_before; v.waited_ms := t.waited_ms;
-  v.collection := t.collection; v.payload := t.payload; v.traceparent := t.traceparent;
+  v.task_id := t.task_id;
+  v.queue_index := t.queue_index;
+  v.attempt := t.attempt;
+  v.crashes := t.crashes;
+  v.queued_ms := t.queued_ms;
+  v.claimed_before := t.claimed_before;
+  v.waited_ms := t.waited_ms;
+  v.collection := t.collection;
+  v.payload := t.payload;
+  v.traceparent := t.traceparent;
   insert into tuskline.lease (executor_id, lease_id, task_ids)
   values (p_executor, v.lease_id, v.task_id);
   return v;
@@ -97,7 +91,74 @@ comment on function tuskline_core.claim_batch(
   bigint, integer[], bigint[], smallint[], integer[], integer[], bigint) is
   'Claims a batch of tasks for a worker. claim and exchange share it.';
 
--- Pops tasks from a paused or unsorted queue. The result has the form of pop_<n>.
+-- Pops tasks from queues one after the other, until the budgets or p_bytes are used up.
+--
+-- Returns the arrays of claim_batch, and the popped tasks in the order of the queues.
+-- The first number of a queue whose tasks wait for a gate is p_mark + 1 (pop_flagged).
+create or replace function tuskline_core.pop_queues(
+  p_queues integer[], p_marks bigint[], p_groups smallint[], p_budgets integer[],
+  p_bounds integer[], p_bytes bigint, p_flagged integer[], p_now timestamptz,
+  out popped integer[], out first_seq bigint[], out last_seq bigint[], out cut_at integer,
+  out ids bigint[], out index smallint[])
+language plpgsql as $$
+declare
+  v_old    integer := case when random() < 0.0625 then -1
+                           else age(pg_snapshot_xmin(pg_current_snapshot())::xid) end;
+  v_popped bigint[]; -- see pop
+  v_more   bigint[];
+  v_most   integer;
+  v_count  integer;
+begin
+  popped := array_fill(null::integer, array[cardinality(p_queues)]);
+  first_seq := array_fill(null::bigint, array[cardinality(p_queues)]);
+  last_seq := first_seq;
+  for v_at in 1..cardinality(p_queues) loop
+    v_most := case when p_bounds[v_at] < p_budgets[p_groups[v_at]] then p_bounds[v_at]
+                   else p_budgets[p_groups[v_at]] end;
+    continue when v_most <= 0;
+    if v_most is null then
+      v_popped := '{}';
+    elsif p_queues[v_at] = any (p_flagged) then
+      v_popped := tuskline_core.pop_flagged(
+        p_queues[v_at], coalesce(p_marks[v_at], 0), v_most, p_bytes, p_now);
+    else
+      v_popped := tuskline_core.pop(
+        p_queues[v_at], coalesce(p_marks[v_at], 0), v_most, p_bytes, v_old);
+    end if;
+    v_count := cardinality(v_popped) - 4;
+    if v_count < 0 then
+      perform tuskline_core.refuse('TK053',
+        format('invalid_claim: each queue must exist, and its group must have a budget, '
+          'got queue %s, group %s',
+          coalesce(p_queues[v_at]::text, 'null'), coalesce(p_groups[v_at]::text, 'null')),
+        'tuskline.executor_lambdas() tells the queues; groups count from 1');
+    end if;
+    if v_popped[4] = 2 and v_count < v_most and v_popped[3] < p_bytes and v_old >= 0 then
+      v_more := tuskline_core.pop(
+        p_queues[v_at], v_popped[1] - 1, v_most - v_count, p_bytes - v_popped[3], -1);
+      v_popped := array[v_popped[1], greatest(v_popped[2], v_more[2]), v_popped[3] + v_more[3],
+                        v_more[4]] || v_popped[5:] || v_more[5:];
+      v_count := cardinality(v_popped) - 4;
+    end if;
+    popped[v_at] := v_count;
+    first_seq[v_at] := v_popped[1];
+    continue when v_count = 0;
+    last_seq[v_at] := v_popped[2];
+    ids := ids || v_popped[5:];
+    index := index || array_fill(v_at::smallint, array[v_count]);
+    p_budgets[p_groups[v_at]] := p_budgets[p_groups[v_at]] - v_count;
+    p_bytes := p_bytes - v_popped[3];
+    if v_popped[4] = 1 or p_bytes <= 0 then
+      cut_at := v_at;
+      exit;
+    end if;
+  end loop;
+end $$;
+comment on function tuskline_core.pop_queues(
+  integer[], bigint[], smallint[], integer[], integer[], bigint, integer[], timestamptz) is
+  'Pops tasks from queues one after the other, until the budgets or a bound in bytes are used up.';
+
+-- Pops tasks from a paused or unsorted queue. The result has the form of pop.
 --
 -- A paused queue yields nothing, or the one task that may pass (flagged_queue.passing).
 -- An unsorted queue yields enqueued tasks that are not locked.
@@ -141,35 +202,6 @@ begin
 end $$;
 comment on function tuskline_core.pop_flagged(integer, bigint, integer, bigint, timestamptz) is
   'Pops tasks from a paused or unsorted queue for a claim.';
-
--- Checks popped tasks of flagged queues against gates and limits. Tasks of all other queues pass.
---
--- Returns the tasks that may be claimed.
-create or replace function tuskline_core.ask_popped(
-  p_ids bigint[], p_index smallint[], p_queues integer[], p_flagged integer[], p_now timestamptz)
-returns bigint[] language plpgsql as $$
-declare
-  v_ids bigint[] := array(select u.id from unnest(p_ids, p_index) as u (id, index)
-                           where p_queues[u.index] = any (p_flagged) order by u.id);
-begin
-  return array(select unnest(p_ids) except select unnest(v_ids))
-    || tuskline_core.ask_before_claim(v_ids, p_now);
-end $$;
-comment on function tuskline_core.ask_popped(
-  bigint[], smallint[], integer[], integer[], timestamptz) is
-  'Returns the popped tasks that no gate or limit holds; the remaining ones wait or end.';
-
-create or replace function tuskline_core.refuse_claim(p_queue integer, p_group smallint)
-returns void language plpgsql immutable as $$
-begin
-  perform tuskline_core.refuse('TK053',
-    format('invalid_claim: each queue must exist, and its group must have a budget, '
-      'got queue %s, group %s',
-      coalesce(p_queue::text, 'null'), coalesce(p_group::text, 'null')),
-    'tuskline.executor_lambdas() tells the queues; groups count from 1');
-end $$;
-comment on function tuskline_core.refuse_claim(integer, smallint) is
-  'Refuses (TK053) a claim of a queue that does not exist, or whose group has no budget.';
 
 create or replace function tuskline.claim(
   p_executor bigint, p_queues integer[], p_marks bigint[], p_groups smallint[],

@@ -1,8 +1,8 @@
--- Makes the functions that each queue and each segment has of its own.
+-- Makes the functions with statements for one queue or one segment each.
 --
--- pop, take and end_attempts use one such function per leaf, named by the number of the leaf, so
--- that its plan is kept. add_queue and add_segment make them with the leaf, and return_kept drops
--- those of a segment. make_leaf_verbs makes all of them again after a change of their text.
+-- So the plans of pop, take and end_attempts are kept. Their names have the number of the segment or
+-- of the block of queues. define_lambda and add_segment make them, and return_kept drops those of a
+-- segment. make_leaf_verbs makes all of them again after a change of their text.
 create or replace function tuskline_core.make_segment_verbs(p_segment bigint) returns void
 language plpgsql as $$
 begin
@@ -19,14 +19,13 @@ language plpgsql as $$
 begin
   perform tuskline_core.lock_guard('segment');
   perform tuskline_core.lock_guard('queue');
-  perform tuskline_core.make_pop(q.queue_id) from tuskline.queue q
-    where to_regclass('tuskline_core.queue_' || q.queue_id) is not null; -- else: repair()
+  perform tuskline_core.make_pops();
   perform tuskline_core.make_segment_verbs(s.segment_no) from tuskline.segment s
     where to_regclass('tuskline_core.task_' || s.segment_no) is not null;
   perform tuskline_core.make_overloads();
 end $$;
 comment on function tuskline_core.make_leaf_verbs() is
-  'Makes generated functions again: pop_<n> of every queue, take_<n> and end_<n> of every segment, '
+  'Makes generated functions again: pop and pop_<n> of the queues, take_<n> and end_<n> of every segment, '
   'and overloads.';
 
 create or replace function tuskline_core.finish_leaf_verb(p_name text, p_comment text) returns void

@@ -47,6 +47,7 @@ begin
   foreach v_priority in array enum_range(null::tuskline.priority) loop
     perform tuskline_core.add_queue(p_name, v_priority, p_direct, p_max_payload_bytes);
   end loop;
+  perform tuskline_core.make_pops(p_name);
   insert into tuskline.audit (at, verb, subject) values (v_now, 'define_lambda', p_name);
   return true;
 end $$;
@@ -196,9 +197,9 @@ begin
   return v_queue;
 end $$;
 comment on function tuskline_core.add_queue(text, tuskline.priority, boolean, integer) is
-  'Creates one queue with its leaf table and its function. Returns its queue_id.';
+  'Creates one queue with its leaf table. Returns its queue_id.';
 
--- Creates the leaf table of a queue and its function pop_<n>, or the parts that are missing.
+-- Creates the leaf table of a queue, or the parts of it that are missing.
 --
 -- Locks: to attach a table does not wait for transactions that use other queues. To create it as a
 -- partition would, also for prepared ones.
@@ -222,13 +223,9 @@ begin
       v_leaf, p_queue);
   end if;
   perform tuskline_core.make_key(v_oid, 'seq');
-  if to_regproc('tuskline_core.pop_' || p_queue) is null
-     or to_regproc('tuskline_core.pop_free_' || p_queue) is null then
-    perform tuskline_core.make_pop(p_queue);
-  end if;
 end $$;
 comment on function tuskline_core.make_leaf(integer) is
-  'Creates the leaf table of a queue and its function pop_<n>, or the parts that are missing.';
+  'Creates the leaf table of a queue, or the parts of it that are missing.';
 
 -- Adds the primary key of a leaf or segment table if it is missing.
 --

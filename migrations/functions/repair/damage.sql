@@ -58,8 +58,8 @@ comment on function tuskline_core.sequences_behind() is
 
 -- Lists the queues that lack a part.
 --
--- A row of tuskline.queue needs an attached leaf table with a primary key, and two functions
--- (pop_<n>, pop_free_<n>).
+-- A row of tuskline.queue needs an attached leaf table with a primary key, statements in the
+-- function of its block (pop_<n>), and a call of that function in pop.
 create or replace function tuskline_core.damaged_queues()
 returns table (name text, number bigint, problem text, remedy text)
 language sql stable as $$
@@ -73,11 +73,15 @@ language sql stable as $$
                                     where x.indrelid = c.oid and x.indisprimary)
                     then 'no primary key' end as leaf,
              case when (select count(*) from pg_proc p
-                          where p.proname in ('pop_' || q.queue_id, 'pop_free_' || q.queue_id)
-                            and p.pronamespace in ('tuskline'::regnamespace,
-                                                   'tuskline_core'::regnamespace)) < 2
-                    then 'no function pop_' || q.queue_id end as verb
+                         where p.proname = 'pop_' || b.block
+                           and p.pronamespace = 'tuskline_core'::regnamespace
+                           and position(format('queue_%s ', q.queue_id) in p.prosrc) > 0
+                            or p.proname = 'pop'
+                           and p.pronamespace = 'tuskline_core'::regnamespace
+                           and position(format('pop_%s(', b.block) in p.prosrc) > 0) < 2
+                    then 'no statements in pop_' || b.block end as verb
         from tuskline.queue q
+             cross join lateral (select tuskline_core.block_of(q.queue_id) as block) b
              left join pg_class c on c.relname = 'queue_' || q.queue_id and c.relkind = 'r'
               and c.relnamespace in ('tuskline'::regnamespace, 'tuskline_core'::regnamespace)
              left join pg_inherits i on i.inhrelid = c.oid
@@ -86,7 +90,7 @@ language sql stable as $$
    order by d.queue_id
 $$;
 comment on function tuskline_core.damaged_queues() is
-  'Queues whose leaf table, primary key or functions are missing.';
+  'Queues whose leaf table, primary key or statements are missing.';
 
 -- Lists the segments that lack a part, and the id ranges whose current segment is missing.
 --

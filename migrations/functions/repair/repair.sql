@@ -68,8 +68,11 @@ begin
         where l.name = p_name
           and not exists (select from tuskline.queue q
                            where q.lambda = l.name and q.priority = e.p);
+      perform tuskline_core.make_pops(p_name);
       perform tuskline_core.update_policy_flags(p_name);
-    when 'queue' then perform tuskline_core.make_leaf(p_number::integer);
+    when 'queue' then
+      perform tuskline_core.make_leaf(p_number::integer);
+      perform tuskline_core.make_pops(q.lambda) from tuskline.queue q where q.queue_id = p_number;
     when 'table' then perform tuskline_core.make_tables();
     when 'segment' then perform tuskline_core.repair_segment(p_number);
     when 'segments' then perform tuskline_core.repair_segments(p_number);

@@ -191,8 +191,8 @@ async fn two_sleeping_workers_are_both_woken_by_one_notification() {
 
 /// Counts how often a queue is claimed from.
 fn count_pops() -> String {
-    let counted = "in make_pop: begin select seq, ctid ==> \
-                   begin perform nextval('tuskline.popped'); select seq, ctid";
+    let counted = "in make_pop: begin if (p_queue ==> \
+                   begin perform nextval('tuskline.popped'); if (p_queue";
     format!("create sequence tuskline.popped; {}", tuskline_breaks::edited(counted).unwrap())
 }
 

@@ -59,6 +59,17 @@ async fn a_claim_takes_what_no_other_is_taking_and_says_where_it_saw_the_first()
 }
 
 #[tokio::test]
+async fn a_claim_that_takes_nothing_says_where_it_saw_the_first() {
+    let busy = Busy::new().await;
+    assert_eq!(ids(&busy.claim(100).await), busy.ids[400..]);
+    let row = busy.claim(100).await;
+    let of_normal = |name| row.get::<_, Vec<Option<i64>>>(name)[2];
+    assert_eq!(row.get::<_, Vec<Option<i32>>>("popped")[2], Some(0));
+    assert_eq!(of_normal("first_seq"), Some(busy.seqs[0]), "these claims may still be undone");
+    assert_eq!(of_normal("last_seq"), None);
+}
+
+#[tokio::test]
 async fn a_claim_that_finds_too_little_takes_what_undone_ones_left_in_the_order_of_ids() {
     let busy = Busy::new().await;
     busy.undo(1).await;
@@ -76,6 +87,13 @@ async fn a_claim_that_finds_too_little_takes_what_undone_ones_left_in_the_order_
 async fn what_an_undone_claim_left_is_taken_first() {
     let busy = Busy::new().await;
     busy.undo(0).await;
+    // Any older transaction makes it look as if it were going on, also one of another database.
+    busy.db
+        .until(
+            "select age(xmax) > age(pg_snapshot_xmin(pg_current_snapshot())::xid)
+               from tuskline.queued order by seq limit 1",
+        )
+        .await;
     assert_eq!(ids(&busy.claim(60).await), busy.ids[..60]);
 }
 

@@ -151,8 +151,8 @@ async fn rows_of_segments_that_do_not_exist_here_are_loaded_after_a_repair() {
 /// Damage to a database of one lambda, and the line that reports it. Segments are counted from the
 /// first one, `<s5>`, ids and queues from 1, `<t2>` and `3`.
 const HARM: &[(&str, &str)] = &[
-    ("drop function tuskline_core.pop_3", "queue queue_3 no function pop_3"),
-    ("drop function tuskline_core.pop_free_3", "queue queue_3 no function pop_3"),
+    ("drop function tuskline_core.pop_0", "queue queue_3 no statements in pop_0"),
+    ("drop function tuskline_core.pop", "queue queue_3 no statements in pop_0"),
     (
         "alter table tuskline.queued detach partition tuskline_core.queue_3",
         "queue queue_3 table not attached",
@@ -300,7 +300,7 @@ async fn a_segment_that_a_janitor_retires_is_no_damage() {
 #[tokio::test]
 async fn a_repair_waits_for_the_guards_and_names_the_holder() {
     let db = Db::with_lambda("work").await;
-    db.run("drop function tuskline_core.pop_3").await;
+    db.run("drop function tuskline_core.pop_0").await;
     let holder = db.connect().await;
     let guard = "begin; lock table tuskline_core.queue_guard in share row exclusive mode";
     holder.batch_execute(guard).await.unwrap();

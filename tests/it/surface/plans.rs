@@ -303,7 +303,7 @@ async fn the_wear_of_a_drained_queue_does_not_slow_the_claims_above_a_mark() {
     for _ in 0..60 {
         db.run(&format!("insert into tuskline.queued (queue_id, task_id) select {queue}, n from generate_series(1, 100) n")).await;
         let mark: i64 = db.one("select min(seq) - 1 from tuskline.queued").await;
-        let pop = format!("select tuskline_core.pop_{queue}({mark}, 100, 8388608)");
+        let pop = format!("select tuskline_core.pop({queue}, {mark}, 100, 8388608, 5)");
         seen.push(buffers(&db.client, &pop).await);
     }
     let (early, late) = (seen[5..10].iter().max().unwrap(), seen[50..].iter().max().unwrap());
@@ -325,7 +325,7 @@ async fn a_look_from_far_below_walks_over_what_has_died_once() {
     db.run("set enable_seqscan = off; set enable_bitmapscan = off").await;
     let look =
         format!("select from tuskline_core.queue_{queue} where seq > 0 order by seq limit 1");
-    let pop = format!("select tuskline_core.pop_{queue}(0, 100, 8388608)");
+    let pop = format!("select tuskline_core.pop({queue}, 0, 100, 8388608, 5)");
     // The first calls of a session read the catalogue. The second finds what the first has undone.
     for _ in 0..2 {
         db.client.batch_execute(&format!("begin; {look}; {pop}; rollback")).await.unwrap();
