@@ -36,7 +36,7 @@ comment on function tuskline_core.fingerprint(text, text) is
 
 -- Computes the status and the delay that each result leads to: two arrays parallel to the ids.
 --
--- A delay is null unless the task runs again.
+-- A delay is null unless the task runs again. Only the tasks that may run again are read.
 create or replace function tuskline_core.outcomes(
   p_ids bigint[], p_status text[], p_after_ms bigint[],
   out outcome tuskline.status[], out delay interval[])
@@ -55,8 +55,10 @@ begin
                       else i.status::tuskline.status end as outcome
             from unnest(p_ids, p_status, p_after_ms)
                    with ordinality as i (id, status, after_ms, nth)
-                 left join lateral (select a.attempt, a.lambda from tuskline.task a
-                                     where a.id = i.id) t on true
+                 left join lateral (
+                   select a.attempt, a.lambda from tuskline.task a
+                    where a.id = case when i.status in ('retriable_failure', 'snoozed')
+                                      then i.id end) t on true
                  left join tuskline.lambda l on l.name = t.lambda) r;
 end $$;
 comment on function tuskline_core.outcomes(bigint[], text[], bigint[]) is

@@ -4,6 +4,7 @@
 //! writes none.
 
 use tokio_postgres::Client;
+use tokio_postgres::types::ToSql;
 
 use crate::support::{Db, ScriptedWorker};
 
@@ -207,4 +208,31 @@ async fn heartbeats_under_an_old_snapshot_do_not_make_a_claim_dearer() {
     let late = least().await;
     // 400 versions of its row in executor are ten pages.
     assert!(late <= early + 4, "pages of a claim that finds nothing: {early}, then {late}");
+}
+
+/// Only a failure and a snooze need their task's attempts and its lambda's settings.
+#[tokio::test]
+async fn a_report_reads_the_settings_of_what_may_run_again_only() {
+    let db = Db::with_lambda("work").await;
+    db.schedule_many("work", 100).await;
+    let worker = db.worker("work").await;
+    let claimed = worker.claim(100).await;
+    let (last, done) = claimed.split_last().unwrap();
+    let notes = format!(
+        r#"[{{"task": {}, "fence": {}, "status": "retriable_failure"}}]"#,
+        last.id, last.fence
+    );
+    let ids: Vec<i64> = done.iter().map(|task| task.id).collect();
+    let session = &worker.client;
+    let looks = "select coalesce(pg_stat_get_xact_numscans('tuskline.lambda_pkey'::regclass), 0)";
+    session.batch_execute("begin").await.unwrap();
+    let before: i64 = session.query_one(looks, &[]).await.unwrap().get(0);
+    let report =
+        "select tuskline.set_results($1, $2, array_fill($3::bigint, array[99]), $4::text::json)";
+    let params: [&(dyn ToSql + Sync); 4] = [&worker.executor, &ids, &last.fence, &notes];
+    let refused: Vec<i64> = session.query_one(report, &params).await.unwrap().get(0);
+    let after: i64 = session.query_one(looks, &[]).await.unwrap().get(0);
+    session.batch_execute("commit").await.unwrap();
+    assert_eq!((refused, db.count("success").await), (vec![], 99));
+    assert!(after - before <= 2, "{} reads of a lambda", after - before);
 }
