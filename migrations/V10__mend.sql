@@ -99,6 +99,23 @@ comment on column tuskline.task.flags is
   'Sum of 1: it may hold permits. 2: its attempt is asked to stop. 4: it waits, or waited, for '
   'parents. 8: it was claimed more than once. 1 to 4 save verbs a read of other tables.';
 
+comment on table tuskline_core.task_store is
+  'All rows of tuskline.task, without the trigger that routes inserts. For schedule() and '
+  'schedule_many(), which route plain tasks themselves.';
+
+-- The options that make_leaf gives to the table of a new queue.
+do $$
+declare
+  v_leaf regclass;
+begin
+  for v_leaf in select i.inhrelid from pg_inherits i where i.inhparent = 'tuskline.queued'::regclass
+                 order by 1 loop
+    execute format('alter table %s set (autovacuum_vacuum_threshold = 2000,'
+      ' autovacuum_vacuum_insert_threshold = -1, autovacuum_analyze_threshold = 2147483647,'
+      ' vacuum_truncate = off)', v_leaf);
+  end loop;
+end $$;
+
 -- A claim says in fields of their own how long a task was queued and whether it was claimed before.
 -- Altered last: an exchange that is open waits for the type with locks of other tables.
 alter type tuskline_core.exchanged

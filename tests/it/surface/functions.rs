@@ -180,6 +180,13 @@ async fn no_column_that_changes_is_indexed() {
     .await;
     check_none(
         &db,
+        "a queue of which an analyze or an early vacuum makes all sessions plan again",
+        "select relname::text from pg_class where relnamespace = 'tuskline_core'::regnamespace and relname ~ '^queue_[0-9]+$'
+            and reloptions is distinct from '{autovacuum_vacuum_threshold=2000,autovacuum_vacuum_insert_threshold=-1,autovacuum_analyze_threshold=2147483647,vacuum_truncate=off}'",
+    )
+    .await;
+    check_none(
+        &db,
         "a queue that writes to the log",
         "select relname::text from pg_class where relnamespace in ('tuskline'::regnamespace, 'tuskline_core'::regnamespace) and relname ~ '^(queue_[0-9]+|queues_complete)$' and relpersistence <> 'u'",
     )
