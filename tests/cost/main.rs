@@ -8,6 +8,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod bounds;
+mod delayed;
 mod workers;
 
 use std::fmt::Write as _;

@@ -1,8 +1,8 @@
 -- Checks whether a row may become a task. These are the only checks of validity.
 --
 -- INSERT, COPY and the verbs that insert (route), schedule_chain and define_periodic check whole
--- rows. schedule and the unique keys check the parts that they have. Each mistake has a name;
--- refuse_task raises it to the caller.
+-- rows. schedule, schedule_many (are_valid) and the unique keys check the parts that they have.
+-- Each mistake has a name; refuse_task raises it to the caller.
 
 create or replace function tuskline_core.is_storable(p_payload json) returns boolean
 language plpgsql immutable as $$
@@ -42,6 +42,17 @@ returns text language sql stable as $$
 $$;
 comment on function tuskline_core.mistake_in_payload(json, integer) is
   'Name of the mistake in a payload; null: there is none.';
+
+-- Tells whether a task without keys may go past the trigger. The trigger names its mistake.
+create or replace function tuskline_core.are_valid(
+  p_collection text, p_traceparent text, p_payload json, p_max_payload_bytes integer)
+returns boolean language sql stable as $$
+  select tuskline_core.is_name(p_collection) is not false
+     and tuskline_core.is_traceparent(p_traceparent) is not false
+     and tuskline_core.mistake_in_payload(p_payload, p_max_payload_bytes) is null
+$$;
+comment on function tuskline_core.are_valid(text, text, json, integer) is
+  'Whether mistake_in finds no mistake in these parts of a task.';
 
 -- Returns the name of the first mistake in a row; null: there is none.
 --

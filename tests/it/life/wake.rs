@@ -135,6 +135,8 @@ async fn every_road_into_a_queue_wakes_its_controller() {
     assert_eq!(db.rescue().await.1, 1);
     assert_eq!(ear.heard().await, [channel.as_str()], "rescue");
     assert_eq!(db.status(rescued.id).await, "enqueued");
+    db.run("select tuskline.schedule_many(array['work', 'work'], p_delays => array[null, interval '1 s'])").await;
+    assert_eq!(ear.heard().await, [channel.as_str()], "a batch of which one task is due later");
 }
 
 #[tokio::test]
@@ -148,6 +150,17 @@ async fn a_timer_due_within_a_second_wakes_a_sleeping_store_consumer() {
     assert!(ear.heard().await.is_empty(), "it looks again within a second anyway");
     db.schedule_in("work", Duration::from_millis(999)).await;
     assert_eq!(ear.heard().await, ["tuskline_timer"]);
+    let batch = |ms: i32| {
+        format!(
+            "select tuskline.schedule_many(array['work', 'work', 'work'],
+               p_delays => array[interval '1 h', '{ms} ms', null])"
+        )
+    };
+    db.run(&batch(1000)).await;
+    assert!(ear.heard().await.is_empty(), "it looks again within a second anyway");
+    db.run(&batch(999)).await;
+    assert_eq!(ear.heard().await, ["tuskline_timer"], "a batch");
+    db.run("delete from tuskline.queued; delete from tuskline.task").await;
     db.schedule("work").await;
     let soon = r#""status": "retriable_failure", "after_ms": 100"#;
     worker.note(&worker.take().await, soon).await;

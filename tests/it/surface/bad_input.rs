@@ -132,6 +132,30 @@ const BAD: &[(&str, &str)] = &[
         "select tuskline.schedule_many(array['work', 'work'], p_delays => array[interval '1 s', '-1 s'])",
     ),
     (
+        "batch with delays, lambda of row 2",
+        "select tuskline.schedule_many(array['work', 'nobody', null], p_delays => array[interval '1 s', '1 s', null])",
+    ),
+    (
+        "batch with delays, collection of row 3",
+        "select tuskline.schedule_many(array['work', 'work', 'work'], p_collections => array['eu', null, 'E U'], p_delays => array[null, null, interval '1 s'])",
+    ),
+    (
+        "batch with delays, payload of row 1",
+        "select tuskline.schedule_many(array['work', 'work'], array[to_json(repeat('x', 300000))::text, '1']::json[], p_delays => array[interval '1 s', null])",
+    ),
+    (
+        "batch, delay of row 3 before priority of row 1",
+        "select tuskline.schedule_many(array['nobody', 'work', 'work'], p_priorities => array['urgent', 'low', 'low'], p_delays => array[null, interval '1 s', '-1 s'])",
+    ),
+    (
+        "delayed, collection",
+        "select tuskline.schedule('work', null, 'normal', 'EU', p_delay => '1 s')",
+    ),
+    (
+        "delayed, payload too large",
+        "select tuskline.schedule('work', to_json(repeat('x', 262143)), p_delay => '1 s')",
+    ),
+    (
         "batch, due of row 1",
         "select tuskline.schedule_many(array['work', 'work'], p_scheduled_at => array[timestamptz 'infinity', null])",
     ),
