@@ -237,6 +237,10 @@ async fn a_snoozed_task_comes_back_in_time_and_has_used_up_no_attempt() {
         db.advance(Duration::from_secs(1)).await;
         assert_eq!(db.enqueue_due().await, 1);
     }
+    let untimed = worker.note(&worker.take().await, r#""status": "snoozed""#).await;
+    assert_eq!((untimed, db.timers().await), (Answer::Accepted, 1), "it backs off");
+    db.advance(Duration::from_secs(2)).await;
+    assert_eq!(db.enqueue_due().await, 1);
     assert_eq!(db.one::<i64>("select count(*) from tuskline.task_failure").await, 0);
     worker.fail(&worker.take().await).await;
     assert_eq!(db.status(id).await, "dead", "its one attempt");
