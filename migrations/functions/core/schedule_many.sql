@@ -101,6 +101,8 @@ comment on function tuskline.schedule_many(
 
 -- Inserts valid tasks without keys past the trigger. Each has a direct queue in p_queues.
 --
+-- The transaction has its number before it draws those of queue rows: else a low-water mark may pass
+-- them. The order in which the statement inserts is not defined.
 -- A gate or limit that is set after the queues were read meets these tasks as it meets those that
 -- other open transactions schedule: in the queue, or when their timer comes due.
 create or replace function tuskline_core.insert_plain(
@@ -110,6 +112,7 @@ returns bigint[] language plpgsql as $$
 declare
   v_queues integer[];
 begin
+  perform pg_current_xact_id();
   with r as materialized (
     select u.*, coalesce(u.due > p_now, false) as later
       from unnest(p_ids, p_queues, p_due, p_lambdas, p_payloads, p_priorities, p_collections,
