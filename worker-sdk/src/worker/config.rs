@@ -36,9 +36,10 @@ pub struct WorkerConfig {
     pub heartbeat_timeout: Duration,
     /// Longest wait for the answer to any other call; then its connection is given up. Default 15 s.
     pub request_timeout: Duration,
-    /// Connections that exchange results for new tasks. Two keep the database busy while one
-    /// batch's answer is unpacked; more gain nothing on two cores. The last one is kept for lambdas without
-    /// a backlog, so that their tasks do not wait for a batch. It is opened when it is first needed.
+    /// Connections that exchange results for new tasks. One does all short exchanges. For a backlog (a claim
+    /// came back full) or a batch of results, two keep the database busy while one batch's answer is unpacked;
+    /// more gain nothing on two cores. The last one is kept for lambdas without a backlog, so that their tasks
+    /// do not wait for a batch. The first is opened at the start, the others when they are first needed.
     /// Default 3.
     pub exchange_connections: usize,
     /// Most tasks that one exchange claims, of all lambdas together. A commit costs as much as 50-100
