@@ -85,3 +85,23 @@ async fn a_drain_does_not_wait_for_a_row_it_cannot_give_back() {
     let crashes: Vec<i16> = db.all("select crashes from tuskline.task order by id").await;
     assert_eq!(crashes, [0, 1, 0]);
 }
+
+/// A hang of one exchange is no hang of the worker: another connection gets the turn to plan.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_exchange_that_hangs_delays_no_other_task() {
+    let db = Db::with_lambda("work").await;
+    let hangs = "in record_results: begin if ==> begin perform pg_sleep(600); if";
+    db.run(&tuskline_breaks::edited(hangs).unwrap()).await;
+    let gate = Gate::open();
+    let worker = Running::start(&db, hasty(), vec![gate.lambda("work").slots(100)]);
+    let first = db.schedule("work").await;
+    let asleep = "select exists (select from pg_stat_activity where datname = current_database() and wait_event = 'PgSleep')";
+    db.until(asleep).await;
+    let second = db.schedule("work").await;
+    gate.record().until(|all| all.len() == 2).await;
+    assert_eq!(gate.record().tasks(), [first, second]);
+    db.run(&tuskline_breaks::edited("in record_results: begin if ==> begin if").unwrap()).await;
+    db.cut_workers().await;
+    db.until_count("success", 2).await;
+    worker.stop().await;
+}

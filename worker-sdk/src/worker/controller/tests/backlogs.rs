@@ -62,6 +62,21 @@ async fn the_last_connection_takes_neither_a_backlog_nor_results() {
 }
 
 #[tokio::test]
+async fn a_batch_of_results_is_long_and_a_few_are_not() {
+    let (controller, _requests) = controller(WorkerConfig { max_batch: 2, ..config() });
+    for results in 1..=2_usize {
+        let ids: Vec<i64> = (1..).take(results).collect();
+        claim(&controller, 7, 0, &ids).await;
+        let tasks: Vec<_> = ids.iter().map(|_| work(&controller)).collect();
+        tasks.iter().for_each(|task| succeed(&controller, task));
+        controller.lock().watch.queues.iter_mut().for_each(|queue| queue.has_backlog = false);
+        let plan = plan(&controller).await;
+        assert_eq!((plan.is_long(), sent(&plan).len()), (results == 2, results));
+        done(&controller, plan);
+    }
+}
+
+#[tokio::test]
 async fn a_claim_that_failed_frees_its_connection_for_the_backlog() {
     let (controller, _requests) = flooded(2).await;
     work_off(&controller).await;
