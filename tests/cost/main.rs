@@ -9,6 +9,7 @@
 
 mod bounds;
 mod delayed;
+mod queues;
 mod workers;
 
 use std::fmt::Write as _;

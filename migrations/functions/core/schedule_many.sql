@@ -110,9 +110,9 @@ create or replace function tuskline_core.insert_plain(
   p_priorities text[], p_collections text[], p_traceparents text[], p_now timestamptz)
 returns bigint[] language plpgsql as $$
 declare
+  v_number xid8 := pg_current_xact_id();
   v_queues integer[];
 begin
-  perform pg_current_xact_id();
   with r as materialized (
     select u.*, coalesce(u.due > p_now, false) as later
       from unnest(p_ids, p_queues, p_due, p_lambdas, p_payloads, p_priorities, p_collections,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tuskline_sdk::{Context, Lambda, Outcome};
 
-use crate::support::{Db, Gate, Process, Running, calm};
+use crate::support::{Db, Gate, Process, Running, calm, within};
 
 /// So many lambdas, each with so many tasks. Each transaction makes twenty lambdas: more would take more
 /// locks than the server has by default.
@@ -69,6 +69,13 @@ async fn a_lambda_has_no_thread_before_its_first_task() {
     assert_eq!(threads("lazy_"), 0);
     db.schedule("lazy_2").await;
     db.until_count("success", 1).await;
+    // A thread has its name when it has begun.
+    within(async {
+        while threads("lazy_2") < 2 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
     assert_eq!((threads("lazy_"), threads("lazy_2")), (2, 2));
     worker.stop().await;
     db.assert_nothing_left().await;
