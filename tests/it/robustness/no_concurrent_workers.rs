@@ -16,7 +16,7 @@ use crate::support::{
 async fn a_frozen_worker_is_taken_over_and_ends_itself_when_it_wakes() {
     let db = Db::with_lambda("work").await;
     let _consumer = db.store_consumer();
-    let mut frozen = Process::start(&db, "work", 1);
+    let mut frozen = Process::start_logging(&db, "work", 1, "tuskline_sdk=warn");
     // A short task runs first, so that the worker claims ahead and wakes with work in its buffer.
     let first = db.schedule_with("work", r#""go""#).await;
     db.until_status(first, "success").await;
