@@ -33,7 +33,7 @@ struct Backend {
 }
 
 impl Backends {
-    /// Of this database and of the server itself; none where their memory cannot be read.
+    /// Processes of this database and of the server itself; none where their memory cannot be read.
     pub(super) async fn read(observer: &Observer) -> anyhow::Result<Self> {
         let mut found = BTreeMap::new();
         for row in observer.rows(KINDS).await? {

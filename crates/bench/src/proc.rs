@@ -72,7 +72,7 @@ fn sort_once() -> Duration {
 pub(super) struct Process {
     parent: u32,
     cpu_us: u64,
-    /// Of the children that it has reaped.
+    /// The same for the children that it has reaped.
     reaped_us: u64,
 }
 

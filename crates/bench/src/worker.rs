@@ -56,7 +56,7 @@ pub struct WorkerOptions {
     /// Most tasks in one exchange. Default: that of the SDK.
     #[arg(long)]
     pub max_batch: Option<usize>,
-    /// What producers schedule, as JSON.
+    /// The tasks that producers schedule, as JSON.
     #[arg(long, value_parser = read_load)]
     pub load: Option<Load>,
 }

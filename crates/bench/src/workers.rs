@@ -29,7 +29,7 @@ pub(super) struct Order<'a> {
     pub heartbeat_ms: Option<u64>,
     pub limit: Option<u64>,
     pub max_batch: Option<u64>,
-    /// What producers schedule.
+    /// The tasks that producers schedule.
     pub load: Option<&'a Load>,
 }
 

@@ -17,7 +17,7 @@ pub enum Verdict {
     Fail,
 }
 
-/// What was found of one thing.
+/// The findings about one part.
 #[derive(Debug)]
 pub struct Found {
     pub verdict: Verdict,

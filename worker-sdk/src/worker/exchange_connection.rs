@@ -41,7 +41,7 @@ pub(crate) struct ExchangeConnection {
     pub db: Arc<Database>,
     pub executors: Arc<Executors>,
     pub draining: CancellationToken,
-    /// Who has it locked has the turn.
+    /// The connection that has locked it has the turn.
     pub turn: Arc<Mutex<()>>,
 }
 

@@ -37,7 +37,7 @@ impl ExchangePlan {
         }
     }
 
-    /// What comes next shall not wait for it.
+    /// It has a backlog or a batch of results: the next exchange shall not wait for it.
     pub(crate) fn is_long(&self) -> bool {
         self.bulk
     }
