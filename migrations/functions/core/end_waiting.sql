@@ -3,6 +3,9 @@
 -- This is the only way from these to an end. Cancel, gates, orders, unique keys and dependencies
 -- lead here. p_class and p_message are the reason for task_failure; null: the outcome says enough.
 -- Returns the tasks whose end may have effects. The caller runs these effects or leaves a timer.
+--
+-- Locks: a timer that a store consumer has locked stays. The store consumer waits for the task next
+-- and drops the timer of a task that has ended; to wait for it here would be a deadlock.
 create or replace function tuskline_core.end_waiting(
   p_ids bigint[], p_outcome tuskline.status[], p_class text[], p_message text[], p_now timestamptz)
 returns bigint[] language plpgsql as $$
@@ -27,9 +30,13 @@ begin
     update tuskline.task t set status = s.outcome, finished_at = p_now, next_trigger_at = null
       from s where t.id = s.id and t.id = any (p_ids) and t.id between v_first and v_last
     returning t.id, t.lambda, t.priority, t.attempt, t.status, t.flags, s.class, s.message
+  ), l as materialized (
+    select m.due, m.task_id from tuskline.timer m
+           join s on m.due = s.next_trigger_at and m.task_id = s.id
+     where m.kind = 'due' for update of m skip locked
   ), m as (
-    delete from tuskline.timer m using s
-     where m.due = s.next_trigger_at and m.task_id = s.id and m.kind = 'due'
+    delete from tuskline.timer m using l
+     where m.due = l.due and m.task_id = l.task_id and m.kind = 'due'
   ), f as (
     insert into tuskline.task_failure (task_id, fence, attempt, executor_id, error_class, message,
                                        fingerprint, failed_at)
@@ -73,9 +80,13 @@ begin
   ), u as (
     update tuskline.task_kept k set status = p_outcome, finished_at = p_now, next_trigger_at = null
       from s where k.id = s.id returning k.id, k.lambda, k.priority, k.flags
+  ), l as materialized (
+    select m.due, m.task_id from tuskline.timer m
+           join s on m.due = s.next_trigger_at and m.task_id = s.id
+     where m.kind = 'due' for update of m skip locked
   ), m as (
-    delete from tuskline.timer m using s
-     where m.due = s.next_trigger_at and m.task_id = s.id and m.kind = 'due'
+    delete from tuskline.timer m using l
+     where m.due = l.due and m.task_id = l.task_id and m.kind = 'due'
   ), n as (
     insert into tuskline_core.event_count (at, lambda, priority, event, events, total_ms)
     select p_now, u.lambda, u.priority, 'cancelled', count(*), 0

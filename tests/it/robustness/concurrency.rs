@@ -110,9 +110,11 @@ async fn cancel(db: &Db) {
     }
 }
 
+/// Goes on until no timer is left: a task that was locked for 100 ms has its timer postponed, and a
+/// cancel does not find that timer.
 async fn consume_store(db: &Db, worker: &ScriptedWorker) {
     let session = db.connect().await;
-    while !ended(worker).await {
+    while !ended(worker).await || db.timers().await > 0 {
         for verb in ["select tuskline.enqueue_due(null, 20)", "select tuskline.rescue()"] {
             let said = session.execute(verb, &[]).await;
             said.unwrap_or_else(|error| panic!("{verb}: {}", refusal(&error)));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tokio_postgres::Client;
 
-use crate::support::{Db, LEASE, refusal};
+use crate::support::{Db, LEASE, refusal, within};
 
 /// Tasks that are due, as timers.
 async fn due(db: &Db, count: i32) -> Vec<i64> {
@@ -66,6 +66,21 @@ async fn timers_that_another_store_consumer_holds_do_not_stop_the_rest() {
     one.batch_execute("rollback").await.unwrap();
     two.batch_execute("commit").await.unwrap();
     assert_eq!((db.enqueue_due().await, db.queued().await), (2, 6));
+}
+
+#[tokio::test]
+async fn a_cancel_waits_for_no_timer_that_a_store_consumer_has_locked() {
+    let db = Db::with_lambda("work").await;
+    let id = due(&db, 1).await[0];
+    let consumer = db.connect().await;
+    consumer
+        .batch_execute("begin; select from tuskline.timer order by due, task_id for update")
+        .await
+        .unwrap();
+    within(db.run(&format!("select tuskline.cancel({id})"))).await;
+    assert_eq!((db.status(id).await.as_str(), db.timers().await), ("cancelled", 1));
+    consumer.batch_execute("select tuskline.enqueue_due(); commit").await.unwrap();
+    assert_eq!((db.queued().await, db.timers().await), (0, 0));
 }
 
 #[tokio::test]
