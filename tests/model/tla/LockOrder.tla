@@ -37,11 +37,13 @@ Claim(batch) ==
 Exchange(results, claims) == SetResults(results) \o Claim(claims)
 EnqueueDue(batch) ==
   Locks("timer", batch, "skip")
-    \o Locks("task", batch, IF Flaw = "enqueue_due waits for ever" THEN "wait" ELSE "timed")
+    \o Locks("task", batch, IF Flaw = "enqueue_due and cancel wait" THEN "wait" ELSE "timed")
 Rescue(batch) ==
   LET mode == IF Flaw = "rescue waits" THEN "wait" ELSE "skip"
   IN << <<<<"executor", 1>>, mode>> >> \o LeaseRow(mode) \o Locks("task", batch, mode)
-Cancel(id) == Locks("task", <<id>>, "wait") \o Locks("timer", <<id>>, "wait")
+Cancel(id) ==
+  Locks("task", <<id>>, "wait")
+    \o Locks("timer", <<id>>, IF Flaw = "enqueue_due and cancel wait" THEN "wait" ELSE "skip")
 Heartbeat == << <<<<"executor", 1>>, "wait">> >>
 EndExecutor == << <<<<"executor", 1>>, "wait">> >> \o LeaseRow("wait")
 

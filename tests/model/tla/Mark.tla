@@ -1,14 +1,17 @@
 -------------------------------- MODULE Mark --------------------------------
 (* A claim starts above a low-water mark, below which nothing should be     *)
-(* left. Numbers are drawn before they are committed, in any order: is      *)
-(* every row claimed in the end?                                            *)
+(* left. Numbers are drawn before they are committed, in any order, and a   *)
+(* claim passes over rows that another claim is taking, which may roll      *)
+(* back: is every row claimed in the end?                                   *)
 EXTENDS Naturals, FiniteSets
 
 CONSTANTS
   Inserters,  \* transactions that insert one queue row each
   Aborts,     \* claims that lock a row and roll back
   Sweep,      \* whether the queue is looked at from zero now and then
-  Rule        \* how the mark moves: "snapshot" (low_water_mark.rs) or "cursor" (id > last)
+  Rule        \* "snapshot" as built (low_water_mark.rs, pop), or a flaw:
+              \* "cursor" (id > last), "taken" (the first number is that of the first row taken)
+              \* or "drawn early" (a number is drawn before the transaction has its own)
 
 VARIABLES
   number,     \* each inserter's queue number, drawn at its beginning (0: not begun)
@@ -42,13 +45,13 @@ Begin(i) ==
   /\ UNCHANGED <<number, done, claimed, locked, drawn, mark, pending, aborts>>
 
 Draw(i) ==
-  /\ age[i] # 0 /\ number[i] = 0
+  /\ (age[i] # 0 \/ Rule = "drawn early") /\ number[i] = 0
   /\ drawn' = drawn + 1
   /\ number' = [number EXCEPT ![i] = drawn + 1]
   /\ UNCHANGED <<age, done, claimed, locked, started, mark, pending, aborts>>
 
 Commit(i) ==
-  /\ number[i] # 0 /\ i \notin done
+  /\ number[i] # 0 /\ age[i] # 0 /\ i \notin done
   /\ done' = done \cup {i}
   /\ UNCHANGED <<number, age, claimed, locked, drawn, started, mark, pending, aborts>>
 
@@ -59,18 +62,19 @@ Open == {age[i] : i \in {j \in Inserters : age[j] # 0 /\ j \notin done}}
 Xmax == started + 1
 Xmin == CHOOSE x \in Open \cup {Xmax} : \A y \in Open \cup {Xmax} : x <= y
 
-Visible(from) == {number[i] : i \in {j \in done : number[j] > from}} \ (claimed \cup {locked[1]})
+(* A look sees a row that another claim is taking. To lock it is not tried. *)
+Seen(from) == {number[i] : i \in {j \in done : number[j] > from}} \ claimed
+Free(from) == Seen(from) \ {locked[1]}
 Least(numbers) == CHOOSE n \in numbers : \A o \in numbers : n <= o
 Max(a, b) == IF a > b THEN a ELSE b
 Min(a, b) == IF a < b THEN a ELSE b
 
-(* Another claim locks a row and rolls back; meanwhile it is passed over    *)
-(* (SKIP LOCKED).                                                           *)
+(* Another claim locks a row and rolls back.                                *)
 LockRow ==
-  /\ aborts > 0 /\ locked[1] = 0 /\ Visible(0) # {}
+  /\ aborts > 0 /\ locked[1] = 0 /\ Free(0) # {}
   /\ aborts' = aborts - 1
   /\ started' = started + 1
-  /\ locked' = <<Least(Visible(0)), started + 1>>
+  /\ locked' = <<Least(Free(0)), started + 1>>
   /\ UNCHANGED <<number, age, done, claimed, drawn, mark, pending>>
 
 LetGo ==
@@ -78,19 +82,22 @@ LetGo ==
   /\ locked' = <<0, 0>>
   /\ UNCHANGED <<number, age, done, claimed, drawn, started, mark, pending, aborts>>
 
-(* Mark::learn *)
-Learn(first) ==
-  LET knows == pending[1] # 0 /\ Xmin >= pending[2] IN
-  CASE Rule = "cursor" -> mark' = Max(mark, first) /\ UNCHANGED pending
-    [] knows -> /\ mark' = Max(mark, Min(pending[1], first - 1))
-                /\ pending' = <<first, Xmax>>
-    [] pending[1] = 0 -> pending' = <<first, Xmax>> /\ UNCHANGED mark
+(* LowWaterMark::learn: the first number that the claim saw and the last    *)
+(* that it took, or 0.                                                      *)
+Learn(first, last) ==
+  LET knows == pending[1] # 0 /\ Xmin >= pending[2]
+      next == IF last = 0 THEN <<0, 0>> ELSE <<last, Xmax>>
+      reach == IF first = 0 THEN pending[1] ELSE Min(pending[1], first - 1) IN
+  CASE Rule = "cursor" -> mark' = Max(mark, last) /\ UNCHANGED pending
+    [] knows -> mark' = Max(mark, reach) /\ pending' = next
+    [] pending[1] = 0 -> pending' = next /\ UNCHANGED mark
     [] OTHER -> UNCHANGED <<mark, pending>>
 
 Claim(from) ==
-  /\ Visible(from) # {}
-  /\ claimed' = claimed \cup {Least(Visible(from))}
-  /\ Learn(Least(Visible(from)))
+  LET first == IF Seen(from) = {} THEN 0 ELSE Least(Seen(from))
+      last == IF Free(from) = {} THEN 0 ELSE Least(Free(from)) IN
+  /\ claimed' = claimed \cup ({last} \ {0})
+  /\ Learn(IF Rule = "taken" THEN last ELSE first, last)
   /\ UNCHANGED <<number, age, done, locked, drawn, started, aborts>>
 
 ClaimAbove == Claim(mark)

@@ -148,11 +148,15 @@ def mark(name, breaks="", invariants=("NothingInvented",), properties=("Everythi
 
 MARK_CASES = [
     mark("as built, even without its sweep", invariants=("NothingInvented", "NothingPassed")),
-    mark("as built, with claims that roll back", Inserters="{i1, i2}", Aborts=1, Sweep="TRUE"),
+    mark("as built, with claims that roll back, even without its sweep", Aborts=2,
+         invariants=("NothingInvented", "NothingPassed")),
     mark("a cursor with a sweep: late, not lost", Inserters="{i1, i2}", Sweep="TRUE",
          Rule=quoted("cursor")),
     mark("a cursor: id > last", "EverythingClaimed", Rule=quoted("cursor")),
-    mark("no sweep, and a claim rolls back", "EverythingClaimed", Aborts=2),
+    mark("the first number is that of the first row taken", "EverythingClaimed", Aborts=2,
+         Rule=quoted("taken")),
+    mark("a number is drawn before the transaction has its own", "EverythingClaimed",
+         Rule=quoted("drawn early")),
 ]
 
 
@@ -201,8 +205,8 @@ LOCKS_CASES = [
     locks("as built"),
     locks("set_results locks in any order", "NoDeadlock", "set_results unordered"),
     locks("rescue waits for locked rows", "NoDeadlock", "rescue waits"),
-    locks("enqueue_due without lock_timeout, and cancel", "NoDeadlock",
-          "enqueue_due waits for ever"),
+    locks("enqueue_due waits for tasks, and cancel for timers", "NoDeadlock",
+          "enqueue_due and cancel wait"),
     locks("claim without lock_timeout, inside exchange", "NoDeadlock", "claim waits for ever"),
 ]
 
