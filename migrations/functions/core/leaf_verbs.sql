@@ -1,7 +1,7 @@
 -- Makes the functions with statements for one queue or one segment each.
 --
--- So the plans of pop, take and end_attempts are kept. Their names have the number of the segment or
--- of the block of queues. define_lambda and add_segment make them, and return_kept drops those of a
+-- So the plans of pop, take and end_attempts are kept. Their names have the number of the segment
+-- or of the block of queues. define_lambda and add_segment make them, and return_kept drops those of a
 -- segment. make_leaf_verbs makes all of them again after a change of their text.
 create or replace function tuskline_core.make_segment_verbs(p_segment bigint) returns void
 language plpgsql as $$
@@ -25,8 +25,8 @@ begin
   perform tuskline_core.make_overloads();
 end $$;
 comment on function tuskline_core.make_leaf_verbs() is
-  'Makes generated functions again: pop and pop_<n> of the queues, take_<n> and end_<n> of every segment, '
-  'and overloads.';
+  'Makes generated functions again: pop and pop_<n> of the queues, take_<n> and end_<n> of every '
+  'segment, and overloads.';
 
 create or replace function tuskline_core.finish_leaf_verb(p_name text, p_comment text) returns void
 language plpgsql as $$

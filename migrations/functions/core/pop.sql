@@ -49,7 +49,8 @@ declare
   v_queues integer[] := array(
     select q.queue_id from tuskline.queue q
      where tuskline_core.block_of(q.queue_id) = p_block order by 1);
-  v_name   text := format('tuskline_core.pop_%s(integer, bigint, integer, bigint, integer)', p_block);
+  v_name   text := format(
+    'tuskline_core.pop_%s(integer, bigint, integer, bigint, integer)', p_block);
   v_pop    text := $text$select seq into v_first
     from tuskline_core.queue_%1$s where seq > p_mark order by seq limit 1;
   exit when not found;
@@ -92,8 +93,8 @@ end $make$;
 comment on function tuskline_core.make_pop(integer) is
   'Creates or replaces pop_<block>, which holds the statements of up to 32 queues.';
 
--- Renews pop_<n> for the queues of a lambda, or for all queues, and pop, which finds the pop_<n> of a
--- queue.
+-- Renews pop_<n> for the queues of a lambda, or for all queues, and pop, which finds the pop_<n> of
+-- a queue.
 --
 -- Locks: the caller has the guard of queues.
 create or replace function tuskline_core.make_pops(p_lambda text default null) returns void

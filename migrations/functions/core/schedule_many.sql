@@ -101,8 +101,8 @@ comment on function tuskline.schedule_many(
 
 -- Inserts valid tasks without keys past the trigger. Each has a direct queue in p_queues.
 --
--- The transaction has its number before it draws those of queue rows: else a low-water mark may pass
--- them. The order in which the statement inserts is not defined.
+-- The transaction has its number before it draws those of queue rows: else a low-water mark may
+-- pass them. The order in which the statement inserts is not defined.
 -- A gate or limit that is set after the queues were read meets these tasks as it meets those that
 -- other open transactions schedule: in the queue, or when their timer comes due.
 create or replace function tuskline_core.insert_plain(
