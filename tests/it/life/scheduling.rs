@@ -185,7 +185,7 @@ async fn a_statement_leaves_the_settings_of_its_transaction_as_they_were() {
                      where name like 'enable_%' or name = 'jit'";
     db.run("begin; set local enable_hashjoin = off").await;
     let before: String = db.one(settings).await;
-    db.schedule_many("work", 2).await;
+    db.run("insert into tuskline.task (lambda) values ('work'), ('work')").await;
     assert_eq!(db.one::<String>(settings).await, before);
     db.run("commit").await;
 }
