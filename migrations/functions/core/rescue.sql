@@ -27,6 +27,9 @@
 -- Race: a heartbeat updates the executor's row. If it comes first, its count differs here, or its
 -- locked row is skipped. If it comes later, it finds that the executor has ended.
 --
+-- Cost: leases are looked up for the executors that ended in the last 10 minutes, and in one call
+-- of 30 for all that ended.
+--
 -- Planner: the settings pin nested loops. A hash join would read every segment of the task store.
 create or replace function tuskline.rescue(
   p_limit integer default 100,
@@ -42,6 +45,8 @@ set enable_hashjoin = off set enable_mergejoin = off
 set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
   v_now    timestamptz := tuskline.clock();
+  v_since  timestamptz := case when p_silent is null or random() < 1.0 / 30 then '-infinity'
+                               else v_now - interval '10 minutes' end;
   v_dead   bigint[];
   v_held   bigint[]; -- tasks of v_tasks that this transaction has locked
   v_owner  bigint[]; -- executors of v_lease
@@ -77,13 +82,9 @@ begin
   leases := 0; rescued := 0; buried := 0;
   -- Ends with the first batch that frees something: other transactions may hold all rows before it.
   for v_batch in 1 .. 100 loop
-    select array_agg(d.executor_id), array_agg(d.lease_id) into v_owner, v_lease
-      from (select l.executor_id, l.lease_id
-              from tuskline.executor e join tuskline.lease l using (executor_id)
-             where e.ended_at is not null
-               and (l.executor_id, l.lease_id) > (coalesce(v_owner[cardinality(v_owner)], 0),
-                                                  coalesce(v_lease[cardinality(v_lease)], 0))
-             order by l.executor_id, l.lease_id limit p_limit for update of l skip locked) d;
+    select d.owners, d.leases into v_owner, v_lease
+      from tuskline_core.leases_of_ended(
+             v_since, v_owner[cardinality(v_owner)], v_lease[cardinality(v_lease)], p_limit) d;
     exit when v_lease is null;
     leases := leases + cardinality(v_lease);
     -- Tasks whose attempt still belongs to these leases.
@@ -112,6 +113,29 @@ end $$;
 comment on function tuskline.rescue(integer, bigint[], bigint[], timestamptz, text) is
   'Ends dead workers (p_silent) and returns the tasks of ended workers. Without p_silent the '
   'database clock decides: after a forward step of that clock tasks may run twice at a time.';
+
+-- Locks the next leases of executors that ended after p_since, in the order of both numbers.
+--
+-- Planner: a look-up for each executor. While an old snapshot exists, a scan of all leases would
+-- read every lease since then: 98,000 after 13 minutes at 1,000 tasks/s.
+create or replace function tuskline_core.leases_of_ended(
+  p_since timestamptz, p_executor bigint, p_lease bigint, p_limit integer,
+  out owners bigint[], out leases bigint[])
+language sql as $$
+  select array_agg(d.executor_id), array_agg(d.lease_id)
+    from (select e.executor_id, l.lease_id
+            from (select x.executor_id from tuskline.executor x where x.ended_at > p_since
+                   order by x.executor_id) e
+                 cross join lateral (
+                   select l.lease_id from tuskline.lease l
+                    where l.executor_id = e.executor_id
+                      and (l.executor_id, l.lease_id)
+                          > (coalesce(p_executor, 0), coalesce(p_lease, 0))
+                    order by l.lease_id for update skip locked) l
+           limit p_limit) d
+$$;
+comment on function tuskline_core.leases_of_ended(timestamptz, bigint, bigint, integer) is
+  'Locks the next leases of executors that ended after p_since.';
 
 -- Saves how long executors have been silent, for the next store consumer.
 --

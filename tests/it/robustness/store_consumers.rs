@@ -68,6 +68,19 @@ async fn timers_that_another_store_consumer_holds_do_not_stop_the_rest() {
     assert_eq!((db.enqueue_due().await, db.queued().await), (2, 6));
 }
 
+/// A store consumer looks for the leases of such an executor in one call of 30, by chance.
+#[tokio::test]
+async fn a_lease_of_an_executor_that_ended_an_hour_ago_is_rescued() {
+    let db = Db::with_lambda("work").await;
+    let id = db.schedule("work").await;
+    db.worker("work").await.take().await;
+    db.run("update tuskline.executor set ended_at = tuskline.clock() - interval '1 hour'").await;
+    let rescue = "select rescued from tuskline_core.verified_incarnation,
+                    tuskline.rescue(100, '{}', '{}', verified_at)";
+    within(async { while db.one::<i32>(rescue).await == 0 {} }).await;
+    assert_eq!(db.status(id).await, "enqueued");
+}
+
 #[tokio::test]
 async fn a_cancel_waits_for_no_timer_that_a_store_consumer_has_locked() {
     let db = Db::with_lambda("work").await;

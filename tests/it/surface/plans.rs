@@ -311,6 +311,31 @@ async fn the_wear_of_a_drained_queue_does_not_slow_the_claims_above_a_mark() {
 }
 
 #[tokio::test]
+async fn a_rescue_reads_no_lease_that_a_live_executor_has_dropped() {
+    let db = Db::with_lambda("work").await;
+    let executor = db.worker("work").await.executor;
+    let holder = db.connect().await;
+    holder
+        .batch_execute("begin isolation level repeatable read; select count(*) from tuskline.lease")
+        .await
+        .unwrap();
+    db.run(&format!(
+        "insert into tuskline.lease (executor_id, lease_id, task_ids)
+         select {executor}, n, '{{1}}' from generate_series(1, 5000) n"
+    ))
+    .await;
+    db.run("delete from tuskline.lease").await;
+    let rescue = "select tuskline.rescue(100, '{}', '{}', verified_at)
+                    from tuskline_core.verified_incarnation";
+    // The first calls of a session read the catalogue.
+    let mut seen = Vec::new();
+    for _ in 0..3 {
+        seen.push(buffers(&db.client, rescue).await);
+    }
+    assert!(seen[2] < 40, "{seen:?}");
+}
+
+#[tokio::test]
 async fn a_look_from_far_below_walks_over_what_has_died_once() {
     let db = Db::with_lambda("work").await;
     let queue = db.queue("work", "normal").await;
