@@ -156,10 +156,10 @@ async fn the_store_consumers_verbs_touch_what_is_due_or_expired() {
         let worker = db.worker("work_9").await;
         assert_eq!(worker.claim(50).await.len(), 50);
         db.advance(Duration::from_secs(20)).await;
-        check_narrow(
-            &format!("enqueue_due, call {round}"),
-            &scans(&session, "select * from tuskline.enqueue_due(null, 100)").await,
-        );
+        let due = scans(&session, "select * from tuskline.enqueue_due(null, 100)").await;
+        check_narrow(&format!("enqueue_due, call {round}"), &due);
+        let all = ["lambda: sequential", "queue: sequential"];
+        assert!(!due.iter().any(|line| all.contains(&line.as_str())), "call {round}: {due:?}");
         // The verb is rare, and may probe every segment; it must not read one.
         let seen = "array_agg(executor_id), array_agg(beats), verified_at";
         let silent = format!(
