@@ -654,6 +654,8 @@ async fn a_reading_of_the_waits_reads_a_bounded_number_of_rows_and_estimates_the
         let counted = "select sum(coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0))::bigint,
                               coalesce(sum(seq_scan) filter (where relname ~ '^task_[0-9]+$'), 0)::bigint
                          from pg_stat_xact_user_tables";
+        // Else the counts of the reading before may be among these.
+        session.batch_execute("select pg_stat_force_next_flush()").await.unwrap();
         session.batch_execute("begin").await.unwrap();
         let both = "select from tuskline.wait_gauges(); select from tuskline.blocked_gauges()";
         session.batch_execute(both).await.unwrap();
