@@ -103,7 +103,8 @@ comment on table tuskline_core.task_store is
   'All rows of tuskline.task, without the trigger that routes inserts. For schedule() and '
   'schedule_many(), which route plain tasks themselves.';
 
--- Each call of a store consumer asks whether there is one (backlogs_in_use).
+-- Each call of a store consumer asks whether there is one (backlogs_in_use). Both change when an
+-- owner sets a backlog or one fills up, not with each task.
 create index lambda_with_backlog on tuskline.lambda (name) where max_backlog > 0;
 create index queue_full on tuskline.queue (queue_id) where is_full;
 
