@@ -1,3 +1,19 @@
+-- Rights of roles on lambdas.
+
+-- Replaced by functions/rights/caller.sql. Columns need it for their defaults.
+create function tuskline_core.caller() returns name language sql stable as 'select session_user';
+comment on function tuskline_core.caller() is
+  'The role for which rights are checked: the role that the session has set, else its login.';
+
+-- Altered first, because a registration reads installation and lambda, and a scheduling call reads
+-- queue, before other tables.
+alter table tuskline.installation alter column named_by set default tuskline_core.caller();
+alter table tuskline.lambda alter column owner set default tuskline_core.caller();
+alter table tuskline.queue add column schedulers text[];
+comment on column tuskline.queue.schedulers is
+  'Roles with the right schedule or own on the lambda. Null: the lambda is open. It stands here so '
+  'that scheduling reads one row.';
+
 -- Facts about this life of the database: whether task ids were raised since it began, which
 -- executor numbers it issues, and which leases its recovery knew.
 
@@ -20,6 +36,45 @@ comment on column tuskline_core.incarnation.first_executor is
 comment on column tuskline_core.incarnation.former_lease is
   'How long claims wait after the recovery if a heartbeat shows a lost future: the longest lease '
   'that the recovery knew, and at least 20 s unless this is a copy.';
+
+-- What claims compare with the caller. Null: it registered before this migration (note_rights).
+alter table tuskline_core.live_executor
+  add column role name,
+  add column queues integer[];
+comment on column tuskline_core.live_executor.role is
+  'Copy of executor.role: the role that registered it.';
+comment on column tuskline_core.live_executor.queues is
+  'Queues of the lambdas for which it registered. Read only while rights are in use.';
+alter table tuskline.executor alter column role set default tuskline_core.caller();
+comment on column tuskline.executor.role is
+  'Role that registered it: the role that the session had set, else its login.';
+
+create table tuskline.lambda_grant (
+  lambda     text not null,
+  role       name not null,
+  privilege  text not null check (privilege in ('schedule', 'work', 'inspect', 'operate', 'own')),
+  granted_by name not null default tuskline_core.caller(),
+  granted_at timestamptz not null default tuskline.clock(),
+  primary key (lambda, role, privilege));
+comment on table tuskline.lambda_grant is
+  'Rights of roles on lambdas. A lambda that some role owns is closed: only roles with a right use '
+  'it. Change rows with grant_lambda() and revoke_lambda().';
+comment on column tuskline.lambda_grant.lambda is 'The lambda. *: every closed lambda.';
+comment on column tuskline.lambda_grant.role is
+  'Name of the role that has the right. Roles that inherit from it have it, too.';
+comment on column tuskline.lambda_grant.privilege is
+  'schedule, work, inspect, operate or own. own includes all.';
+comment on column tuskline.lambda_grant.granted_by is 'Role that granted it.';
+comment on column tuskline.lambda_grant.granted_at is 'When it was granted.';
+
+alter table tuskline.cancellation alter column requested_by set default tuskline_core.caller();
+alter table tuskline.gate alter column author set default tuskline_core.caller();
+alter table tuskline.task_limit alter column author set default tuskline_core.caller();
+alter table tuskline.unique_policy alter column author set default tuskline_core.caller();
+alter table tuskline.definition alter column author set default tuskline_core.caller();
+alter table tuskline.periodic alter column author set default tuskline_core.caller();
+alter table tuskline.breaker alter column author set default tuskline_core.caller();
+alter table tuskline.audit alter column actor set default tuskline_core.caller();
 
 -- A rate limit bounds starts. A start is a claim, so a rate permit is spent by the claim of its
 -- task: permit.fence tells, and rate_state counts the permits that no claim has spent.

@@ -19,7 +19,7 @@ end $$;
 
 revoke all on all tables in schema tuskline, tuskline_core from public;
 revoke all on all sequences in schema tuskline, tuskline_core from public;
-select tuskline_core.close_functions();
+select tuskline_core.close_functions(), tuskline_core.note_rights();
 
 -- migrate has called set_cell before this file, so the segments are those of the cell.
 -- rebuild_queues runs first: all code takes the guards in the order recovery, segments, queues.

@@ -11,6 +11,7 @@
 --
 -- One verb or one concept a file; the folder says the floor:
 --
+--   rights/     who calls, and what a role may do with a lambda: lambda_grant
 --   words/      clock, refusals, settings; locks: the registry of locks, intervals and limits
 --   core/       a task, its queue, its lease, its status, its id. Asks policies by core/doors
 --               tables: lambda queue queued task timer executor lease cancellation task_failure
@@ -39,7 +40,7 @@
 -- Verbs, by caller:
 --
 --   application  schedule schedule_many schedule_chain schedule_then parents await_end cancel
---                task_status, and plain insert or copy into task
+--                task_status may, and plain insert or copy into task
 --   worker       register_executor end_executor executor_lambdas max_attempts heartbeat exchange
 --                claim start set_results release release_lease assert_current complete set_progress
 --                watch unwatch peek report_attempts
@@ -56,7 +57,7 @@
 --                unblock set_unique drop_unique set_breaker drop_breaker define_periodic
 --                pause_periodic resume_periodic drop_periodic cancel_chain retry retry_chain
 --                start_operation preview_operation stop_operation lines_to_erase forget_lines
---                adopt damage repair
+--                adopt damage repair grant_lambda revoke_lambda
 --   people       explain task_facts invariants chain_of bell_of held_by_gates held_in_queues
 --                statistics wait_times executor_loads longest_attempts longest_waits queue_gauges
 --                wait_gauges blocked_gauges gauges
@@ -64,4 +65,5 @@
 --                tasks queues lambdas executors attempts queue_statistics wait_statistics
 --                executor_statistics
 --                waiting gates limits blocked_keys chains chain_tasks unique_keys periodics
---                dead_letters dead_groups breakers operations. clock is the time of all verbs
+--                dead_letters dead_groups breakers operations lambda_grants. They call barred.
+--                clock is the time of all verbs

@@ -17,9 +17,11 @@ macro_rules! functions {
 #[rustfmt::skip]
 pub(super) const FUNCTIONS: &[Source] = &functions![
     "words/clock", "words/refuse", "words/unknown_lambda", "words/overloads",
-    "words/payload_bytes", "core/version",
+    "words/payload_bytes", "rights/caller", "core/version",
     "core/installation", "core/cell", "words/locks", "statistics/histogram",
     "statistics/count_events", "core/recovery", "retention/add_segments", "core/raise_ids",
+    "rights/may", "rights/own_fences", "rights/grant_lambda",
+    "rights/need_operation",
     "owner/define_lambda", "owner/kept_for", "policies/backlogs/note_backlogs",
     "policies/gates/check_gate", "owner/gate", "owner/ungate",
     "policies/gates/flag_queues", "owner/set_limit", "owner/save_limit", "owner/throttle",

@@ -42,7 +42,8 @@ declare
 begin
   perform tuskline_core.check_name('installation', p_name);
   select i.name into v_old from tuskline.installation i for no key update;
-  update tuskline.installation set name = p_name, named_by = session_user, named_at = v_now;
+  update tuskline.installation
+     set name = p_name, named_by = tuskline_core.caller(), named_at = v_now;
   if v_old <> p_name then
     v_ids := array(select e.executor_id from tuskline.executor e
                     where e.ended_at is null order by e.executor_id for update);

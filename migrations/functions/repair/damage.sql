@@ -155,26 +155,39 @@ comment on function tuskline_core.damaged_segments() is
   'Segments whose table, primary key, row or functions are missing, '
   'without those that are being retired.';
 
+create or replace function tuskline_core.public_functions() returns oid[]
+language sql stable as $$
+  select '{tuskline.clock(),"tuskline.may(text,text)",tuskline.barred(text)}'::regprocedure[]::oid[]
+$$;
+comment on function tuskline_core.public_functions() is 'The functions that PUBLIC may execute.';
+
 -- Tells which functions PUBLIC may execute and should not, or should and may not.
 --
--- PUBLIC needs the clock only, because column defaults call it.
+-- PUBLIC needs the clock, because column defaults call it, and barred, because views do. may tells
+-- each role about its own rights.
+-- The data of a dump may bring rights into a schema whose rights_in_use says that there are none.
 create or replace function tuskline_core.wrong_rights() returns table (problem text)
 language sql stable as $$
   select format('may execute %s functions', count(*))
     from pg_proc p
    where p.pronamespace in ('tuskline'::regnamespace, 'tuskline_core'::regnamespace)
-     and p.proname <> 'clock'
+     and p.oid <> all (tuskline_core.public_functions())
      and exists (select from aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) x
                   where x.grantee = 0)
   having count(*) > 0
   union all
-  select 'may not execute tuskline.clock()'
+  select 'may not execute ' || u.verb::regprocedure
+    from unnest(tuskline_core.public_functions()) as u (verb)
    where not exists (
      select from pg_proc p, aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) x
-      where p.oid = 'tuskline.clock()'::regprocedure and x.grantee = 0)
+      where p.oid = u.verb and x.grantee = 0)
+  union all
+  select 'rights_in_use() contradicts lambda_grant'
+   where tuskline_core.rights_in_use() <> exists (select from tuskline.lambda_grant)
 $$;
 comment on function tuskline_core.wrong_rights() is
-  'Functions that PUBLIC may execute and should not, or should and may not.';
+  'Functions that PUBLIC may execute and should not, or should and may not. And rights on lambdas '
+  'that no verb checks.';
 
 -- Lists the queues that have rows of another lambda, or no row although a task is enqueued.
 --

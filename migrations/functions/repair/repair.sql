@@ -78,7 +78,7 @@ begin
     when 'segments' then perform tuskline_core.repair_segments(p_number);
     when 'cast' then perform tuskline_core.make_casts();
     when 'trigger' then perform tuskline_core.make_route_trigger();
-    when 'rights' then perform tuskline_core.close_functions();
+    when 'rights' then perform tuskline_core.close_functions(), tuskline_core.note_rights();
     when 'queue rows' then perform tuskline_core.refill_queues();
     when 'queues' then perform tuskline.rebuild_queues();
   end case;
@@ -188,7 +188,8 @@ create or replace function tuskline_core.close_functions() returns void
 language plpgsql as $$
 begin
   revoke all on all functions in schema tuskline, tuskline_core from public;
-  grant execute on function tuskline.clock() to public;
+  grant execute on function tuskline.clock(), tuskline.may(text, text), tuskline.barred(text)
+    to public;
 end $$;
 comment on function tuskline_core.close_functions() is
-  'Revokes every function but the clock from PUBLIC.';
+  'Revokes every function from PUBLIC but those of public_functions.';

@@ -65,7 +65,8 @@ comment on function tuskline_core.clock_lag() is
 --
 --   guard                          waits    held by
 --   tuskline_core.segment_guard    10 s     the transaction that makes segments and their functions
---   tuskline_core.queue_guard      10 s     the transaction that makes queues and their functions
+--   tuskline_core.queue_guard      10 s     the transaction that makes queues and their verbs, or
+--                                           changes rights
 --   tuskline_core.recovery_guard   10 s     the transaction that rebuilds the queues
 --   tuskline_core.policy_guard     not      the store consumer that checks backlogs and breakers
 --

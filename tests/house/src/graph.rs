@@ -27,7 +27,7 @@ pub const DOORS: [&str; 14] = [
 ];
 
 /// Words: every function may say them.
-const WORDS: [&str; 13] = [
+const WORDS: [&str; 29] = [
     "clock",
     "refuse",
     "message_of",
@@ -43,6 +43,23 @@ const WORDS: [&str; 13] = [
     "count_ends",
     "bucket_of",
     "histogram_edges",
+    // Rights: they read who calls, and refuse.
+    "caller",
+    "acts_as",
+    "rights_in_use",
+    "has_right",
+    "is_closed",
+    "may",
+    "barred",
+    "need",
+    "need_each",
+    "need_on_task",
+    "refusal_of_right",
+    "refuse_right",
+    "refuse_privilege",
+    "refuse_claim",
+    "own_executor",
+    "own_fences",
 ];
 
 /// Policies that tasks meet: gates, limits and orders, dependencies, dead letters, breakers.

@@ -95,6 +95,8 @@ codes! {
     InvalidTraceparent = "TK054" "invalid_traceparent",
     /// Statistics of a worker that are malformed.
     InvalidReport = "TK055" "invalid_report",
+    /// A right, its lambda or its role: a right that does not exist, a role that is missing or a superuser.
+    InvalidGrant = "TK056" "invalid_grant",
 }
 
 impl Code {
