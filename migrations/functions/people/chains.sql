@@ -11,7 +11,7 @@ select c.chain_id, c.task_id, c.name, t.lambda, t.status, c.depth, c.on_parent_f
          -- offset 0: looks up each task by its id. A plain join may read the whole store for one
          -- chain.
          select o.lambda, o.status, o.created_at, o.started_at, o.finished_at
-           from tuskline.tasks o where o.id = c.task_id offset 0) t on true;
+           from tuskline_core.all_tasks o where o.id = c.task_id offset 0) t on true;
 comment on view tuskline.chain_tasks is
   'Tasks of chains: their parents, their conditions and their status. '
   'Add "where chain_id = n order by depth, task_id".';
@@ -31,15 +31,23 @@ returns table (id bigint, name text, lambda text, status text, condition text, o
 language sql stable security definer
 set search_path = pg_catalog, pg_temp set jit = off
 set enable_hashjoin = off set enable_mergejoin = off set enable_seqscan = off as $$
-  select d.parent_id, c.name, t.lambda, coalesce(t.status, d.outcome)::text, d.condition, o.output
+  select d.parent_id, c.name, t.lambda, coalesce(t.status, d.outcome)::text, d.condition,
+         case when m.shown then o.output end
     from tuskline.dependency d
          left join tuskline.chain_task c on c.task_id = d.parent_id
-         left join tuskline.tasks t on t.id = d.parent_id
+         left join tuskline_core.all_tasks t on t.id = d.parent_id
          left join tuskline.task_output o on o.task_id = d.parent_id
+         cross join lateral (
+           select not tuskline_core.rights_in_use() or exists (
+             select from tuskline_core.all_tasks k
+              where k.id = p_task
+                and (tuskline.may(k.lambda, 'work') or tuskline.may(k.lambda, 'inspect'))) as shown
+           offset 0) m
    where d.task_id = p_task order by d.parent_id
 $$;
 comment on function tuskline.parents(bigint) is
-  'The parents of a task: name, status, the condition on each, and what it returned.';
+  'The parents of a task: name, status, the condition on each, and what it returned (null without '
+  'the right work or inspect on the lambda of the task).';
 
 create or replace view tuskline.unique_keys as
 select r.lambda, r.scope, r.period, r.outcome, coalesce(k.keys, 0) as keys, r.author, r.set_at

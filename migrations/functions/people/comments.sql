@@ -11,7 +11,7 @@ begin
     select format('comment on column %s.%I is %L', v.attrelid::regclass, v.attname,
                   col_description(t.attrelid, t.attnum)) as copy
       from (select s.*, row_number() over () as no from (values
-             ('tasks', 'task'), ('queues', 'queue'), ('lambdas', 'lambda'),
+             ('all_tasks', 'task'), ('tasks', 'task'), ('queues', 'queue'), ('lambdas', 'lambda'),
              ('executors', 'executor'), ('attempts', 'task_failure'), ('waiting', 'task'),
              ('gates', 'gate'), ('limits', 'task_limit'), ('blocked_keys', 'task'),
              ('chain_tasks', 'task'), ('chain_tasks', 'chain_task'),
@@ -20,8 +20,10 @@ begin
              ('breakers', 'breaker'), ('operations', 'operation'),
              ('queue_statistics', 'queue'), ('queue_statistics', 'queue_statistic'),
              ('wait_statistics', 'wait_statistic'), ('executor_statistics', 'executor'),
-             ('executor_statistics', 'executor_statistic')) as s (view, source)) u
-           join pg_attribute v on v.attrelid = to_regclass('tuskline.' || u.view)
+             ('executor_statistics', 'executor_statistic'),
+             ('lambda_grants', 'lambda_grant')) as s (view, source)) u
+           join pg_attribute v on v.attrelid = coalesce(
+             to_regclass('tuskline.' || u.view), to_regclass('tuskline_core.' || u.view))
            join pg_attribute t
              on t.attrelid = to_regclass('tuskline.' || u.source) and t.attname = v.attname
      where v.attnum > 0 and t.attnum > 0
@@ -34,6 +36,11 @@ end $$;
 comment on column tuskline.tasks.due_at is
   'When its first attempt is due: scheduled_at, or created_at if it was scheduled for no later '
   'time. next_trigger_at has the due time of a retry.';
+
+comment on column tuskline_core.all_tasks.due_at is 'See tuskline.tasks.due_at.';
+
+comment on column tuskline.lambda_grants.role_is_gone is
+  'No role has this name. A new role of the name would have the right.';
 
 comment on column tuskline.queues.depth is 'Rows in the queue now (counted).';
 comment on column tuskline.queues.leaf is 'Table of its rows, in schema tuskline_core.';

@@ -1,12 +1,13 @@
 -- Shows dead letters within their retention, each alone and by cause, and circuit breakers.
 create or replace view tuskline.dead_letters as
 select d.task_id as id, d.lambda, t.collection, t.priority, t.status, t.attempt, t.crashes,
-       f.error_class, f.message, d.fingerprint,
+       f.error_class, case when d.lambda <> all (b.barred) then f.message end as message,
+       d.fingerprint,
        s.failures, s.first_failed_at, s.last_failed_at,
        d.died_at as finished_at, d.died_at + tuskline_core.kept_for(l, d.status) as expires_at,
-       d.redrive_id, t.payload
+       d.redrive_id, case when d.lambda <> all (b.barred) then t.payload end as payload
   from tuskline.dead_letter d
-       join tuskline.tasks t on t.id = d.task_id
+       join tuskline_core.all_tasks t on t.id = d.task_id
        join tuskline.lambda l on l.name = d.lambda
        left join lateral (
          select h.error_class, h.message from tuskline.task_failure h
@@ -16,13 +17,15 @@ select d.task_id as id, d.lambda, t.collection, t.priority, t.status, t.attempt,
          select count(*) as failures, min(h.failed_at) as first_failed_at,
                 max(h.failed_at) as last_failed_at
            from tuskline.task_failure h where h.task_id = d.task_id) s on true
+       left join (select min(tuskline.barred('inspect')) as barred) b on true
  where d.died_at > tuskline.clock() - tuskline_core.kept_for(l, d.status);
 comment on view tuskline.dead_letters is
   'Tasks that are dead or fatal_failure: last error, times, payload, and how long they can return. '
   'Give an id, or a lambda and a fingerprint, and a limit.';
 
 create or replace view tuskline.dead_groups as
-select g.lambda, g.fingerprint, g.tasks, f.error_class, f.message,
+select g.lambda, g.fingerprint, g.tasks, f.error_class,
+       case when g.lambda <> all (b.barred) then f.message end as message,
        g.first_died_at, g.last_died_at, g.oldest_id, g.latest_id
   from (select d.lambda, d.fingerprint, count(*) as tasks,
                min(d.died_at) as first_died_at, max(d.died_at) as last_died_at,
@@ -33,7 +36,8 @@ select g.lambda, g.fingerprint, g.tasks, f.error_class, f.message,
        left join lateral (
          select h.error_class, h.message from tuskline.task_failure h
           where h.task_id = g.latest_id
-          order by h.failed_at desc, h.fence desc limit 1) f on true;
+          order by h.failed_at desc, h.fence desc limit 1) f on true
+       left join (select min(tuskline.barred('inspect')) as barred) b on true;
 comment on view tuskline.dead_groups is
   'Dead letters by lambda and cause (counted): how many, the first and the last death, '
   'and the last error of the task with the highest id.';

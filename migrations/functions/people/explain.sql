@@ -2,16 +2,15 @@
 --
 -- Each row names its cause (a row or table) and the command that changes it. To count the tasks
 -- ahead, the function reads a queue from its head up to the task. Call it by hand, not in a loop.
-drop function if exists tuskline.explain(bigint);
-create function tuskline.explain(p_task bigint)
+create or replace function tuskline_core.explain_task(p_task bigint)
 returns table (reason text, detail text, cause text, remedy text)
-language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
+language plpgsql as $$
 declare
   v_now timestamptz := tuskline.clock();
   t     record;
 begin
   select s.*, q.queue_id into t
-    from tuskline.tasks s
+    from tuskline_core.all_tasks s
          left join tuskline.queue q on q.lambda = s.lambda and q.priority = s.priority
    where s.id = p_task;
   if t.id is not null and t.finished_at is null then
@@ -42,5 +41,23 @@ begin
       select * from tuskline_core.explain_held(p_task, t.status, t.fence, t.started_at, v_now);
   end if;
 end $$;
+comment on function tuskline_core.explain_task(bigint) is
+  'Every reason why a task does not run now, with contents, for explain.';
+
+-- Without the right inspect, reasons that quote keys or errors come without their texts.
+drop function if exists tuskline.explain(bigint);
+create function tuskline.explain(p_task bigint)
+returns table (reason text, detail text, cause text, remedy text)
+language sql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
+  select e.reason, case when h.shown then e.detail end, e.cause, case when h.shown then e.remedy end
+    from tuskline_core.explain_task(p_task) e
+         cross join (
+           select not tuskline_core.rights_in_use() or tuskline.may(
+             (select t.lambda from tuskline_core.all_tasks t where t.id = p_task), 'inspect')
+             as shown offset 0) m
+         cross join lateral (
+           select m.shown or e.reason not in (
+             'ended', 'backing_off', 'gated', 'ordered', 'rate', 'limit') as shown) h
+$$;
 comment on function tuskline.explain(bigint) is
   'Every reason why a task does not run now, its cause and the command that changes it.';

@@ -58,7 +58,7 @@ language sql stable as $$
          cross join lateral (
            select count(*) as held, min(s.task_id) as holder,
                   bool_or(b.finished_at is null) as runs
-             from tuskline.permit s left join tuskline.tasks b on b.id = s.task_id
+             from tuskline.permit s left join tuskline_core.all_tasks b on b.id = s.task_id
             where s.limit_id = r.limit_id and s.key = l.key) h
    where l.task_id = p_task and r.dropped_at is null
      and (r.kind <> 'order' or h.held + a.ahead > 0)
@@ -88,7 +88,7 @@ language sql stable as $$
          format('select * from tuskline.explain(%s)', c.waits_for)
     from tuskline.chain_task c
          left join tuskline.chain_task n on n.task_id = c.waits_for
-         left join tuskline.tasks t on t.id = c.waits_for
+         left join tuskline_core.all_tasks t on t.id = c.waits_for
          cross join lateral (
            select count(*) as more from tuskline.dependency d
             where d.task_id = p_task and d.outcome is null and d.parent_id <> c.waits_for) o

@@ -61,7 +61,7 @@ begin
                  when t.fence = 0 then t.due_at
                  when t.status = 'enqueued' then t.next_trigger_at - tuskline_core.stalled_after()
                  else v_now end), 0)::bigint
-          from tuskline.tasks t where t.id = v_task);
+          from tuskline_core.all_tasks t where t.id = v_task);
     end if;
     return next;
   end loop;

@@ -25,17 +25,17 @@ comment on function tuskline_core.may_be_restarted(bigint, text) is
 -- Then another task with an earlier fence has started after that due time.
 create or replace function tuskline_core.broken_columns() returns table (invariant text, id bigint)
 language sql stable as $$
-  select 'ended_tasks', t.id from tuskline.tasks t
+  select 'ended_tasks', t.id from tuskline_core.all_tasks t
    where (t.status >= 'success') <> (t.finished_at is not null)
       or (t.status >= 'success' and t.next_trigger_at is not null)
   union all
-  select 'due_times', t.id from tuskline.tasks t
+  select 'due_times', t.id from tuskline_core.all_tasks t
    where t.status in ('claimed', 'processing', 'success')
      and t.started_at < t.due_at - tuskline_core.clock_lag()
-     and not exists (select from tuskline.tasks o
+     and not exists (select from tuskline_core.all_tasks o
                       where o.fence < t.fence and o.started_at >= t.due_at)
   union all
-  select 'fences', t.id from tuskline.tasks t
+  select 'fences', t.id from tuskline_core.all_tasks t
    where t.fence > coalesce(pg_sequence_last_value('tuskline.fence_seq'), 0)
 $$;
 comment on function tuskline_core.broken_columns() is
@@ -177,7 +177,7 @@ returns table (invariant text, id bigint) language sql stable as $$
   union all
   select 'dependencies', d.task_id
     from tuskline.dependency d
-         join tuskline.tasks p on p.id = d.parent_id
+         join tuskline_core.all_tasks p on p.id = d.parent_id
          join tuskline.task c on c.id = d.task_id
          join tuskline.chain_task w on w.task_id = d.task_id
    where p.finished_at is not null and c.status = 'new'
@@ -188,7 +188,7 @@ returns table (invariant text, id bigint) language sql stable as $$
   union all
   select 'dead_letters', coalesce(d.task_id, t.id)
     from tuskline.dead_letter d
-         full join (select k.id from tuskline.tasks k
+         full join (select k.id from tuskline_core.all_tasks k
                      where k.status in ('dead', 'fatal_failure')) t on t.id = d.task_id
    where (d.task_id is null or t.id is null)
      and not tuskline_core.is_retiring(coalesce(d.task_id, t.id))

@@ -10,10 +10,12 @@ select s.name, s.lambda, s.cron, s.zone, s.enabled, s.last_tick,
               then 'its next tick is due, and no server fires it (tuskline serve)'
             when k.reason like 'TK%'
               then 'its last tick was refused: ' || k.reason end as problem,
-       s.payload, s.collection, s.priority, s.missed, s.missed_max, s.grace, s.overlap,
+       case when s.lambda <> all (b.barred) then s.payload end as payload,
+       s.collection, s.priority, s.missed, s.missed_max, s.grace, s.overlap,
        s.starts_at, s.ends_at, s.author, s.set_at
   from tuskline.periodic s
-       left join tuskline.tasks t on t.id = s.last_task
-       left join tuskline.tick k on k.name = s.name and k.tick = s.last_tick;
+       left join tuskline_core.all_tasks t on t.id = s.last_task
+       left join tuskline.tick k on k.name = s.name and k.tick = s.last_tick
+       left join (select min(tuskline.barred('inspect')) as barred) b on true;
 comment on view tuskline.periodics is
   'Schedules: the latest tick and its task, the next tick, and the problem, if any.';

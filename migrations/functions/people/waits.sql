@@ -174,7 +174,8 @@ language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp set jit = off set enable_seqscan = off as $$
 #variable_conflict use_column
 declare
-  v_now timestamptz := tuskline.clock();
+  v_now    timestamptz := tuskline.clock();
+  v_barred text[] := tuskline.barred('inspect');
 begin
   if not exists (select from tuskline.task_limit r where r.kind = 'order') then return; end if;
   return query
@@ -195,12 +196,13 @@ begin
       select r.lambda, p.key, p.task_id, t.finished_at
         from p join tuskline.task_limit r on r.limit_id = p.limit_id and r.kind = 'order'
              cross join lateral (
-               select k.finished_at from tuskline.tasks k
+               select k.finished_at from tuskline_core.all_tasks k
                 where k.id = p.task_id and k.status in ('dead', 'fatal_failure') limit 1) t)
     select b.lambda, count(*),
            (select count(*) from d) = p_rows or (select count(*) from w) = p_rows,
            greatest(1000 * extract(epoch from v_now - min(b.finished_at)), 0)::bigint,
-           (array_agg(b.key order by b.finished_at, b.task_id))[1],
+           case when b.lambda <> all (v_barred)
+                then (array_agg(b.key order by b.finished_at, b.task_id))[1] end,
            (array_agg(b.task_id order by b.finished_at, b.task_id))[1]
       from b group by b.lambda order by b.lambda;
 end $$;
