@@ -155,10 +155,12 @@ declare
   m        record;
   k        record;
   v_behind bigint[];
+  v_barred text[] := case when tuskline_core.rights_in_use() then tuskline.barred('schedule') end;
 begin
   select r.task, p_numbers[width_bucket((r.task).id, p_ids)] as number, r.mistake into m
     from (select t as task,
-                 coalesce(tuskline_core.mistake_in(t, q.max_payload_bytes, p_now),
+                 coalesce(case when t.lambda = any (v_barred) then 'no_right' end,
+                          tuskline_core.mistake_in(t, q.max_payload_bytes, p_now),
                           case when q.is_full or t.ordering_key is not null
                                     or t.unique_key is not null
                                then tuskline_core.before_accept(t, q.is_full) end,
@@ -225,6 +227,9 @@ declare
   l      tuskline.lambda;
   v_said text[];
 begin
+  if p_mistake = 'no_right' then
+    return tuskline_core.refusal_of_right(t.lambda, '{schedule}');
+  end if;
   select * into l from tuskline.lambda where name = t.lambda;
   v_said := case p_mistake -- code, name, what is wrong, what to do
     when 'unknown_lambda' then array['TK001', 'unknown_lambda',

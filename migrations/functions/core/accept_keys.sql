@@ -4,6 +4,7 @@
 -- counts. The arrays are parallel; a null key is none.
 -- Returns the task that holds the key of each task: the task itself or another one.
 -- Returns a mistake with the number of its task; the caller refuses it.
+-- Rights are checked here: a held key may change another task, and then nothing is inserted.
 -- Locks: keys in sorted order, so two batches do not deadlock.
 create or replace function tuskline_core.accept_keys(
   p_ids bigint[], p_lambdas text[], p_keys text[], p_due timestamptz[], p_payloads json[],
@@ -15,6 +16,11 @@ declare
   v     record;
   v_row tuskline.task;
 begin
+  if tuskline_core.rights_in_use() then
+    perform tuskline_core.need_each(array(
+      select u.lambda from unnest(p_lambdas, p_keys) as u (lambda, key)
+       where u.key is not null), 'schedule');
+  end if;
   holders := p_ids;
   for r in select u.* from unnest(p_ids, p_lambdas, p_keys, p_due, p_payloads)
                              with ordinality as u (id, lambda, key, due, payload, number)

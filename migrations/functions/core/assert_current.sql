@@ -12,6 +12,7 @@ language plpgsql security definer
 set search_path = pg_catalog, pg_temp set jit = off
 set enable_seqscan = off set enable_bitmapscan = off as $$
 begin
+  perform tuskline_core.need_on_task(p_task, 'work');
   perform from tuskline.task t
     where t.id = p_task and t.fence = p_fence and t.status in ('claimed', 'processing') for share;
   if not found then

@@ -34,13 +34,18 @@ declare
   v_free    bigint[];    -- tasks of flagged queues that no gate or limit holds
   v_flags   boolean;
   v_flagged integer[];
+  v_role    name; v_own integer[]; -- that registered the executor, and for which queues
 begin
   select v_now + e.lease, (select c.claims_from from tuskline_core.verified_incarnation c),
-         exists (select from tuskline_core.flagged_queue)
-    into v_expires, v_from, v_flags
+         exists (select from tuskline_core.flagged_queue), e.role, e.queues
+    into v_expires, v_from, v_flags, v_role, v_own
     from tuskline_core.live_executor e where e.executor_id = p_executor;
   v.alive := found;
   if not v.alive then return v; end if;
+  if tuskline_core.rights_in_use()
+     and (v_role = tuskline_core.caller() and p_queues <@ v_own) is not true then
+    perform tuskline_core.refuse_claim(p_executor);
+  end if;
   if v_from is null then perform tuskline_core.refuse_unverified(); end if;
   v.oldest_writer_xid := tuskline_core.oldest_writer_xid('tuskline.queued');
   if v_from > v_now then -- as if every queue were empty

@@ -35,7 +35,8 @@ begin
               union all
               select n.task, n.fence
                 from json_to_recordset(p_notes) as n (task bigint, fence bigint)) r;
-      v_held := tuskline_core.lock_free_results(v_ids, v_fences);
+      v_held := tuskline_core.lock_free_results(
+        v_ids, tuskline_core.own_fences(tuskline_core.own_executor(p_executor), v_fences));
       p_done_leases := array(
         select d.lease_id from unnest(p_done_leases) as d (lease_id) where d.lease_id <> all (array(
           select r.fence from unnest(v_ids, v_fences) as r (id, fence) where r.id = any (v_held))));

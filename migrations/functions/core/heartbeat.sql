@@ -4,7 +4,8 @@
 --   gives it back. It is rare, because it reads all leases held since the last vacuum.
 -- p_beats: heartbeats that were acknowledged to this worker; null: unknown.
 -- Returns alive: false means that the executor has ended and must stop its tasks. An ended executor
--- never comes back.
+-- never comes back. It is false as well if another role registered it, or if its role may no longer
+-- work on one of its lambdas (is_entitled).
 -- Returns the tasks it holds for which a cancellation is stored, and its claimed tasks that a gate
 -- holds. It checks gates only while one that was set in the last minute is in force.
 -- Returns past: true if no row of the executor knows p_beats heartbeats, and its number is of
@@ -27,7 +28,8 @@ begin
      set beats = e.beats + 1, silent_ms = 0, beat_at = v_now, expires_at = v_now + e.lease,
          draining = e.draining or p_draining
    where e.executor_id = p_executor and e.ended_at is null
-     and (p_beats is null or e.beats >= p_beats);
+     and (p_beats is null or e.beats >= p_beats)
+     and tuskline_core.is_entitled(e.role, e.lambdas);
   alive := found;
   past := not alive and p_beats is not null and not exists (
       select from tuskline.executor e where e.executor_id = p_executor and e.beats >= p_beats)

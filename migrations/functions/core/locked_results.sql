@@ -2,7 +2,7 @@
 --
 -- Returns the tasks that another transaction has locked and whose attempt is still the caller's.
 -- These can be neither recorded nor given back now. A task that the caller no longer holds needs no
--- wait, so it is not returned.
+-- wait, so it is not returned. A task with a negative fence is not locked (own_fences).
 create or replace function tuskline_core.lock_free_results(p_tasks bigint[], p_fences bigint[])
 returns bigint[] language plpgsql
 set enable_hashjoin = off set enable_mergejoin = off
@@ -14,7 +14,9 @@ declare
 begin
   v_free := array(
     select t.id from tuskline.task t
-     where t.id = any (p_tasks) and t.id between v_first and v_last
+     where t.id = any (array(select r.id from unnest(p_tasks, p_fences) as r (id, fence)
+                              where r.fence > 0))
+       and t.id between v_first and v_last
      order by t.id for no key update skip locked);
   return array(
     select t.id from unnest(p_tasks, p_fences) as r (id, fence) join tuskline.task t on t.id = r.id

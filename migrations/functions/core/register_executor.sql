@@ -5,7 +5,8 @@
 --
 -- p_former: the number that this very process had before, under which it no longer runs anything.
 -- That executor ends here, so its tasks do not wait for its lease to expire. Its host and pid must
--- be equal: a restored copy may have given the number to another process.
+-- be equal: a restored copy may have given the number to another process. While rights are in use,
+-- the same role must have registered it.
 create or replace function tuskline.register_executor(
   p_host text, p_pid integer, p_lambdas text[], p_sdk_version text, p_lease interval,
   p_installation text default 'default', p_connections integer default null,
@@ -18,6 +19,7 @@ declare
     select l from unnest(p_lambdas) as l
      where l not in (select name from tuskline.lambda) limit 1);
   v_id      bigint;
+  v_role    name;
 begin
   -- Locks the row until the commit. Race: tuskline.adopt either waits for it and then ends this
   -- worker, or has committed, and check_installation reads the new name.
@@ -37,9 +39,10 @@ begin
   if not exists (select from tuskline_core.verified_incarnation) then
     perform tuskline_core.refuse_unverified();
   end if;
+  perform tuskline_core.need_each(p_lambdas, 'work');
   update tuskline.executor e
      set ended_at = v_now, end_reason = 'replaced', expires_at = v_now, draining = true
-   where e.executor_id = p_former and e.ended_at is null
+   where e.executor_id = tuskline_core.own_executor(p_former) and e.ended_at is null
      and e.host = left(coalesce(p_host, '?'), 255) and e.pid = coalesce(p_pid, 0);
   if found then
     delete from tuskline_core.live_executor a where a.executor_id = p_former;
@@ -51,8 +54,10 @@ begin
     (nextval('tuskline.executor_seq'), left(coalesce(p_host, '?'), 255), coalesce(p_pid, 0),
      p_lambdas, left(coalesce(p_sdk_version, '?'), 80), p_lease, p_connections, v_now, v_now,
      v_now + p_lease)
-  returning executor_id into v_id;
-  insert into tuskline_core.live_executor (executor_id, lease) values (v_id, p_lease);
+  returning executor_id, role into v_id, v_role;
+  insert into tuskline_core.live_executor (executor_id, lease, role, queues)
+  values (v_id, p_lease, v_role,
+          array(select q.queue_id from tuskline.queue q where q.lambda = any (p_lambdas)));
   return v_id;
 end $$;
 comment on function tuskline.register_executor(
@@ -65,6 +70,7 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp set jit 
 declare
   v_now timestamptz := tuskline.clock();
 begin
+  p_executor := tuskline_core.own_executor(p_executor);
   update tuskline.executor
      set ended_at = v_now, end_reason = 'stopped', expires_at = v_now, draining = true
    where executor_id = p_executor and ended_at is null;

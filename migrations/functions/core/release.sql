@@ -20,6 +20,8 @@ declare
   v_done   tuskline_core.ended;
 begin
   deferred := '{}';
+  p_executor := tuskline_core.own_executor(p_executor);
+  p_fences := tuskline_core.own_fences(p_executor, p_fences);
   loop
     select array_agg(r.id order by r.id), array_agg(r.fence order by r.id), count(*)
       into v_ids, v_fences, v_count

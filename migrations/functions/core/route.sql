@@ -29,41 +29,41 @@ declare
   v_last    bigint := case when tuskline_core.are_ids_raised()
                            then pg_sequence_last_value('tuskline.task_seq') end;
   v_rows    bigint := 0; v_row tuskline.task;
-  v_queue   integer;
-  v_direct  boolean;
-  v_largest integer;
+  v_queue   integer; v_direct boolean; v_largest integer;
   v_ids     bigint[]; v_queued bigint[] := '{}';
   v_queues  integer[]; v_rest   bigint[]; v_numbers bigint[];
-  v_plans   text[];
-  v_wrong   record; v_said    text[];
+  v_plans   text[]; v_wrong  record; v_said text[];
+  v_roles   text[]; v_barred text[]; -- that may schedule (null: all); closed to the caller
 begin
   for v_row in select * from new_rows loop
     v_rows := v_rows + 1;
     exit when v_rows = 2;
   end loop;
   if v_rows = 1 then
-    select q.queue_id, q.direct, q.max_payload_bytes into v_queue, v_direct, v_largest
+    select q.queue_id, q.direct, q.max_payload_bytes, q.schedulers
+      into v_queue, v_direct, v_largest, v_roles
       from tuskline.queue q where q.lambda = v_row.lambda and q.priority = v_row.priority;
-    if v_direct and tuskline_core.is_plain(v_row, v_last, v_now)
+    if v_direct and (v_roles is null or tuskline_core.caller() = any (v_roles)
+                     or tuskline_core.has_right(v_row.lambda, 'schedule'))
+       and tuskline_core.is_plain(v_row, v_last, v_now)
        and tuskline_core.mistake_in(v_row, v_largest, v_now) is null then
       insert into tuskline.queued (queue_id, bytes, task_id)
       values (v_queue, coalesce(octet_length(v_row.payload::text), 0), v_row.id);
-      if tuskline_core.is_watched(v_queue) then
-        perform tuskline_core.notify_queue(v_queue);
-      end if;
+      if tuskline_core.is_watched(v_queue) then perform tuskline_core.notify_queue(v_queue); end if;
       return null;
     end if;
-    v_rest := array[v_row.id];
-    v_numbers := '{1}';
+    v_rest := array[v_row.id]; v_numbers := '{1}';
   elsif v_rows > 1 then
     v_plans := tuskline_core.pin_plans('{off,off,off,off}');
     select count(*) into v_rows from new_rows;
+    v_barred := case when tuskline_core.rights_in_use() then tuskline.barred('schedule') end;
     for v_queue, v_ids in
       with i as (
         insert into tuskline.queued (queue_id, bytes, task_id)
         select q.queue_id, coalesce(octet_length(t.payload::text), 0), t.id
           from new_rows t join tuskline.queue q on q.lambda = t.lambda and q.priority = t.priority
-         where q.direct and tuskline_core.is_plain(t, v_last, v_now)
+         where q.direct and (q.lambda = any (v_barred)) is not true
+           and tuskline_core.is_plain(t, v_last, v_now)
            and tuskline_core.mistake_in(t, q.max_payload_bytes, v_now) is null
         returning queue_id, task_id)
       select i.queue_id, array_agg(i.task_id) from i group by i.queue_id

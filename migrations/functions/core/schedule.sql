@@ -31,13 +31,17 @@ declare
   v_id      bigint;
   v_queue   integer;
   v_keys    record;
+  v_roles   text[]; -- that may schedule; null: every role
 begin
   if num_nonnulls(p_ordering_key, p_limit_key, p_fairness_key) = 0 then
     -- Not found: the lambda is unknown, not direct, gated, limited or full, or an argument is
     -- wrong.
-    select q.queue_id into v_queue from tuskline.queue q
+    select q.queue_id, q.schedulers into v_queue, v_roles from tuskline.queue q
      where q.lambda = p_lambda and q.priority::text = p_priority and q.direct
        and tuskline_core.are_valid(p_collection, p_traceparent, v_payload, q.max_payload_bytes);
+    if v_roles is not null and tuskline_core.caller() <> all (v_roles) then
+      perform tuskline_core.need(p_lambda, 'schedule');
+    end if;
   end if;
   if v_queue is null or num_nonnulls(p_scheduled_at, p_delay, p_unique_key) > 0 then
     v_now := tuskline.clock();

@@ -5,7 +5,8 @@
 -- Returns the ids in the order given. For a unique key that is held, the id of its holder.
 --
 -- The last statement is the plain way, as in schedule. A batch of valid tasks without keys, all of
--- direct lambdas, goes past the trigger (insert_plain), at half of the cost.
+-- direct lambdas, goes past the trigger (insert_plain), at half of the cost. So rights are checked
+-- here as well: v_asked has the closed lambdas to which the caller has no right by its own name.
 -- Planner: the settings make it look up the queue of each row, in the order of the rows, also with
 -- a plan from the time of four queues.
 create or replace function tuskline.schedule_many(
@@ -26,11 +27,10 @@ set enable_hashjoin = off set enable_mergejoin = off set enable_seqscan = off as
 declare
   v_now    timestamptz := tuskline.clock();
   v_rows   integer := coalesce(cardinality(p_lambdas), 0);
-  v_ids    bigint[];
-  v_due    timestamptz[];
+  v_ids    bigint[]; v_due timestamptz[];
   v_queues integer[]; v_plain boolean; -- the queue of each task; no task needs the trigger
-  v_given  bigint[];  -- the ids to return: v_ids, or the holders of unique keys
-  v_keys   record;
+  v_caller name := tuskline_core.caller(); v_asked text[];
+  v_given  bigint[]; v_keys record; -- the ids to return: v_ids, or the holders of unique keys
 begin
   if v_rows not between 1 and 10000 then
     perform tuskline_core.refuse('TK007',
@@ -48,10 +48,10 @@ begin
   perform tuskline_core.raise_ids() where not tuskline_core.are_ids_raised();
   select array_agg(case when d.due > v_now then nextval('tuskline.future_seq')
                         else nextval('tuskline.task_seq') end),
-         array_agg(d.due), array_agg(d.queue_id),
-         bool_and(d.plain is true)
-    into v_ids, v_due, v_queues, v_plain
-    from (select r.row, q.queue_id,
+         array_agg(d.due), array_agg(d.queue_id), bool_and(d.plain is true),
+         array_agg(d.lambda) filter (where v_caller <> all (d.schedulers))
+    into v_ids, v_due, v_queues, v_plain, v_asked
+    from (select r.row, q.queue_id, q.lambda, q.schedulers,
                  case when num_nonnulls(r.scheduled_at, r.delay) > 0 then tuskline_core.due_time(
                    v_now, r.scheduled_at, r.delay, r.row, v_rows) end as due,
                  q.direct and tuskline_core.are_valid(
@@ -63,6 +63,7 @@ begin
                  left join tuskline.queue q
                    on q.lambda = r.lambda and q.priority::text = coalesce(r.priority, 'normal')
            order by r.row) d;
+  if v_asked is not null then perform tuskline_core.need_each(v_asked, 'schedule'); end if;
   if v_plain and num_nonnulls(p_ordering_keys, p_limit_keys, p_fairness_keys,
                               p_unique_keys) = 0 then
     return tuskline_core.insert_plain(v_ids, v_queues, v_due, p_lambdas, p_payloads, p_priorities,

@@ -8,6 +8,7 @@ create or replace function tuskline.set_progress(
 returns boolean language plpgsql security definer
 set search_path = pg_catalog, pg_temp set jit = off as $$
 begin
+  perform tuskline_core.need_on_task(p_task, 'work');
   if p_percent not between 0 and 100 then -- also refuses NaN
     perform tuskline_core.refuse('TK028',
       format('invalid_progress: percent must be 0 to 100, got %s', p_percent));

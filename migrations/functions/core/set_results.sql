@@ -24,6 +24,7 @@ declare
   v_refused bigint[] := '{}';
   v_done    tuskline_core.ended;
 begin
+  p_executor := tuskline_core.own_executor(p_executor);
   if p_notes is not null then
     v_refused := tuskline_core.record_notes(p_executor, p_tasks, p_fences, p_notes, v_now);
   elsif cardinality(p_tasks) > 0 then
@@ -32,12 +33,13 @@ begin
         from (select u.id, u.fence from unnest(p_tasks, p_fences) as u (id, fence)
                where u.id is not null order by u.id, u.fence) r;
     end if;
+    p_fences := tuskline_core.own_fences(p_executor, p_fences);
     v_done := tuskline_core.end_attempts(p_tasks, p_fences, null, null, null, v_now);
     if v_done.applied < cardinality(p_tasks) then
       perform tuskline_core.wait_for_standby();
       v_refused := array(select r.id from unnest(p_tasks, p_fences) as r (id, fence)
         where not exists (select from tuskline.task t
-                           where t.id = r.id and t.fence = r.fence and t.status = 'success'));
+                           where t.id = r.id and t.fence = abs(r.fence) and t.status = 'success'));
     end if;
     perform tuskline_core.run_effects(v_done.flagged, '{}', v_now);
   end if;
@@ -61,8 +63,7 @@ declare
   v_status  text[]; v_class text[]; v_message text[];
   v_after   bigint[];
   v_output  json[];
-  v_outcome tuskline.status[];
-  v_delay   interval[];
+  v_outcome tuskline.status[]; v_delay interval[];
   v_done    tuskline_core.ended;
 begin
   p_notes := tuskline_core.storable(p_notes);
@@ -78,6 +79,7 @@ begin
             from json_to_recordset(p_notes) as n (task bigint, fence bigint, status text,
                    error_class text, message text, after_ms bigint, output json)
           order by 1, 2) r;
+  v_fences := tuskline_core.own_fences(p_executor, v_fences);
   if v_status && '{retriable_failure,snoozed}' then
     select o.outcome, o.delay into v_outcome, v_delay
       from tuskline_core.outcomes(v_ids, v_status, v_after) o;
@@ -120,7 +122,7 @@ begin
      where r.id <> all (coalesce(v_done.task_id, '{}'))
        and not exists (
          select from tuskline.task t
-          where t.id = r.id and t.fence = r.fence
+          where t.id = r.id and t.fence = abs(r.fence)
             and (t.status::text = r.status
                  or r.status = 'retriable_failure' and t.status = 'dead'
                  or r.status = 'snoozed' and t.status = 'new' and t.fence > 0)));

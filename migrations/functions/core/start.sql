@@ -18,8 +18,9 @@ declare
   v_ids     bigint[];
 begin
   select e.expires_at into v_expires from tuskline.executor e
-   where e.executor_id = p_executor and e.ended_at is null;
+   where e.executor_id = tuskline_core.own_executor(p_executor) and e.ended_at is null;
   if not found then return '{}'; end if;
+  p_fences := tuskline_core.own_fences(p_executor, p_fences);
   select array_agg(r.id), array_agg(r.fence) into v_sorted, v_fences
     from (select u.id, u.fence from unnest(p_tasks, p_fences) as u (id, fence)
            order by u.id, u.fence) r;

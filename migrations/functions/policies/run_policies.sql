@@ -111,7 +111,7 @@ begin
   if v_ids = '{}' then
     delete from tuskline.parked k
      where k.gate_id = p_gate
-       and not exists (select from tuskline.tasks t
+       and not exists (select from tuskline_core.all_tasks t
                         where t.id = k.task_id and t.status in ('new', 'retriable_failure'));
     if exists (select from tuskline.parked k where k.gate_id = p_gate) then return 0; end if;
     delete from tuskline.gate where gate_id = (
@@ -179,7 +179,7 @@ begin
   if v_late = '{}' then
     delete from tuskline.wait_list l
      where l.limit_id = p_limit_id
-       and not exists (select from tuskline.tasks t
+       and not exists (select from tuskline_core.all_tasks t
                         where t.id = l.task_id and t.status in ('new', 'retriable_failure'));
     delete from tuskline.task_limit r
      where r.limit_id = p_limit_id

@@ -8,8 +8,7 @@
 -- A report that got no answer is not repeated, so nothing is counted twice.
 --
 -- An amount is 0 to 10^12, which is 31 years in ms. The executor must serve the lambda of each
--- queue. This finds a mistake of a client; it is no right of access, because any worker may name
--- any executor.
+-- queue. This finds a mistake of a client.
 -- Locks: only that of the table. It waits at most 100 ms for it.
 create or replace function tuskline.report_attempts(
   p_executor bigint, p_queues integer[], p_counters smallint[], p_amounts bigint[])
@@ -28,7 +27,7 @@ begin
         coalesce(cardinality(p_amounts)::text, 'null')));
   end if;
   select e.lambdas into v_lambdas from tuskline.executor e
-   where e.executor_id = p_executor and v_size > 0;
+   where e.executor_id = tuskline_core.own_executor(p_executor) and v_size > 0;
   if not found then return; end if;
   select format('queue %s, counter %s, amount %s', u.queue_id, u.counter, u.amount) into v_wrong
     from unnest(p_queues, p_counters, p_amounts) as u (queue_id, counter, amount)

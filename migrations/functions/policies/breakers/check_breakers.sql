@@ -172,7 +172,7 @@ begin
      where lambda = b.lambda;
   elsif b.probe_id is not null then
     select s.status, s.finished_at is not null as ended into t
-      from tuskline.tasks s where s.id = b.probe_id;
+      from tuskline_core.all_tasks s where s.id = b.probe_id;
     if t.status = 'success' then
       perform tuskline_core.open_gate(b.gate_id, p_now,
         format('circuit breaker: task %s succeeded', b.probe_id));

@@ -35,7 +35,7 @@ begin
                           and (d.task_id is null or d.redrive_id = o.operation_id)), false),
          coalesce(bool_or(t.status = 'success'), false)
     into v_open, v_good
-    from tuskline.tasks t left join tuskline.dead_letter d on d.task_id = t.id
+    from tuskline_core.all_tasks t left join tuskline.dead_letter d on d.task_id = t.id
    where t.id = any (o.watched);
   if v_open then return o; end if;
   o.watched := '{}';
@@ -67,7 +67,7 @@ begin
     update tuskline.redriven v
        set replaced_at = p_now,
            old_payload = coalesce(
-             (select t.payload from tuskline.tasks t where t.id = v.task_id), 'null')
+             (select t.payload from tuskline_core.all_tasks t where t.id = v.task_id), 'null')
      where v.task_id = p_ids[1];
     update tuskline.task t set payload = o.payload where t.id = p_ids[1];
     update tuskline.task_kept t set payload = o.payload where t.id = p_ids[1];

@@ -20,7 +20,7 @@ begin
     select c.task_id from tuskline.chain_task c
      where c.chain_id = cancel_chain.chain_id order by c.task_id
   loop
-    continue when not exists (select from tuskline.tasks t
+    continue when not exists (select from tuskline_core.all_tasks t
                                where t.id = v_id and t.finished_at is null);
     v_answer := tuskline.cancel(v_id, p_reason);
     cancelled := cancelled + (v_answer = 'cancelled')::integer;
@@ -32,7 +32,7 @@ comment on function tuskline.cancel_chain(bigint, text) is
   'Returns how many ended now, and how many were requested to stop. Audited.';
 
 create or replace function tuskline.chain_of(p_task bigint) returns bigint
-language plpgsql stable as $$
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
   v_chain bigint := (select c.chain_id from tuskline.chain_task c where c.task_id = p_task);
 begin

@@ -123,7 +123,7 @@ begin
       select k.status, k.finished_at is not null into v_status, v_ended
         from tuskline.task_kept k where k.id = v_parent for share skip locked;
       if not found then
-        if exists (select from tuskline.tasks t where t.id = v_parent) then
+        if exists (select from tuskline_core.all_tasks t where t.id = v_parent) then
           return 'again'; -- it is locked, or moves back to its segment
         end if;
         v_status := 'dropped'; v_ended := true;

@@ -116,7 +116,7 @@ begin
                    (p_read[a.child]).name, left(a.said, 80)))
      from unnest(v_child, v_parent, v_id, v_said) as a (child, parent, id, said)
     where a.parent is null
-      and (select true from tuskline.tasks t where t.id = a.id limit 1) is null
+      and (select true from tuskline_core.all_tasks t where t.id = a.id limit 1) is null
     order by a.child;
   perform tuskline_core.refuse('TK021',
             format('invalid_chain: task %s waits for %L on two conditions, %s and %s',

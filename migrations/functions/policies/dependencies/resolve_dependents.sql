@@ -92,7 +92,7 @@ begin
   perform tuskline_core.add_timers(array(
       select c.id
         from (select unnest(v_children) as id except select unnest(p_ids)) c
-             cross join lateral (select from tuskline.tasks t
+             cross join lateral (select from tuskline_core.all_tasks t
                                   where t.id = c.id and t.status = 'new' offset 0) t),
     array[p_now], 'parents', p_now);
 end $$;

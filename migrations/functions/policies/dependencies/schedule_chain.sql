@@ -28,7 +28,7 @@ begin
   v_edges := array(
     select (c.id, coalesce(p.id, e.parent_id), e.condition,
             case when e.parent_id is not null then ( -- limit 1: exists may read the whole store
-              select t.status from tuskline.tasks t
+              select t.status from tuskline_core.all_tasks t
                where t.id = e.parent_id and t.status = 'success' limit 1) end)::tuskline.dependency
       from unnest(v_tasks) as c
            cross join unnest(c.parents, c.parent_ids, c.conditions)
@@ -40,6 +40,8 @@ begin
       from unnest(v_tasks) as c
            cross join unnest(c.parent_ids) as e (parent_id)
      where e.parent_id is not null order by 1);
+  -- The child reads the results of its parents.
+  perform tuskline_core.need_on_task(o.id, 'inspect') from unnest(v_old) as o (id);
   chain_id := coalesce(
     (select min(coalesce(s.chain_id, o.id))
        from unnest(v_old) as o (id)
@@ -51,7 +53,7 @@ begin
           union all
           select t.lambda
             from unnest(v_old) as o (id)
-                 cross join lateral (select s.lambda from tuskline.tasks s
+                 cross join lateral (select s.lambda from tuskline_core.all_tasks s
                                       where s.id = o.id offset 0) t) u
    where not exists (select from tuskline_core.followed_lambda f where f.lambda = u.lambda)
    order by 1
@@ -95,6 +97,7 @@ declare
   v_ids    bigint[];
   v_wrong  record;
   v_said   text[];
+  v_barred text[] := tuskline.barred('schedule');
 begin
   p_tasks := array(
     select (c.no, c.name, v_depths[c.no], null, c.lambda, c.payload, c.priority, c.collection,
@@ -112,7 +115,8 @@ begin
   end loop;
   select m.*, format(' (task %s, %s of %s)', m.name, m.no, cardinality(p_tasks)) as place
     into v_wrong
-    from (select r.*, coalesce(tuskline_core.mistake_in(r.task, q.max_payload_bytes, p_now),
+    from (select r.*, coalesce(case when r.lambda = any (v_barred) then 'no_right' end,
+                               tuskline_core.mistake_in(r.task, q.max_payload_bytes, p_now),
                                tuskline_core.before_accept(r.task, q.is_full)) as mistake
             from (select (c.id, 0, p_now, coalesce(c.due, p_now), coalesce(c.due, p_now),
                           null, null, 'new', c.priority, 0, 0, 0, c.lambda, c.collection,

@@ -55,7 +55,7 @@ begin
     -- Some segments are gone. The view has their kept tasks. Pauses of queues do not count here.
     select array_agg(t.id order by t.id), array_agg(t.status order by t.id),
            array_agg(t.finished_at is not null order by t.id), array_agg(t.fence order by t.id)
-      into v_ids, v_is, v_ended, v_fences from tuskline.tasks t where t.id = any (v_ids);
+      into v_ids, v_is, v_ended, v_fences from tuskline_core.all_tasks t where t.id = any (v_ids);
   end if;
 
   with d as (
@@ -190,7 +190,7 @@ create or replace function tuskline_core.is_unspent(s tuskline.permit) returns b
 language plpgsql stable as $$
 begin
   return s.fence is null
-      or s.fence = (select t.fence from tuskline.tasks t where t.id = s.task_id);
+      or s.fence = (select t.fence from tuskline_core.all_tasks t where t.id = s.task_id);
 end $$;
 comment on function tuskline_core.is_unspent(tuskline.permit) is
   'Tells whether a permit still counts for its task: a claim spends a rate permit.';

@@ -99,7 +99,8 @@ begin
        and not exists ( -- the scalar subquery looks up one task; a join might read them all
          select from tuskline.task_limit r
           where r.limit_id = l.limit_id and r.kind = 'order'
-            and (select t.finished_at is null from tuskline.tasks t where t.id = l.task_id))
+            and (select t.finished_at is null
+                   from tuskline_core.all_tasks t where t.id = l.task_id))
     returning l.limit_id, l.key)
   select array_agg(d.limit_id), array_agg(d.key) into v_limits, v_keys
     from (select distinct l.limit_id, l.key from l) d;
