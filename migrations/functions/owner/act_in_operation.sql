@@ -116,7 +116,8 @@ create or replace function tuskline_core.bound_for_files(p_ids bigint[]) returns
 language plpgsql as $$
 begin
   if not exists (select from tuskline.lambda l where l.archive = 'file') then return '{}'; end if;
-  return array(select t.id from tuskline.tasks t join tuskline.lambda l on l.name = t.lambda
+  return array(select t.id from tuskline_core.all_tasks t
+                                join tuskline.lambda l on l.name = t.lambda
                 where l.archive = 'file' and t.id = any (p_ids) order by t.id);
 end $$;
 comment on function tuskline_core.bound_for_files(bigint[]) is
@@ -157,7 +158,7 @@ begin
        and (o.ids is null or d.task_id = any (o.ids))
        and d.redrive_id is distinct from o.operation_id
        and (o.collection is null or o.collection = (
-            select t.collection from tuskline.tasks t where t.id = d.task_id)));
+            select t.collection from tuskline_core.all_tasks t where t.id = d.task_id)));
 end $$;
 comment on function tuskline_core.needed_ids(bigint[], boolean) is
   'Returns the ended tasks that a chain, an ordering key (unless p_unblocks), a waiting session '

@@ -237,7 +237,7 @@ declare
   v_ids   bigint[];
 begin
   v_ids := array(
-    select t.id from tuskline.tasks t join tuskline.lambda l on l.name = t.lambda
+    select t.id from tuskline_core.all_tasks t join tuskline.lambda l on l.name = t.lambda
      where t.id = any (p_ids) and t.id between v_first and v_last
        and tuskline_core.is_meant(
              o, t.lambda, t.status, t.priority, t.collection, t.created_at, t.finished_at,

@@ -17,6 +17,7 @@ begin
     if not exists (select from tuskline.task where id = p_task) then return 'unknown'; end if;
     -- The task returned from task_kept to its segment between the two reads.
   end loop;
+  perform tuskline_core.need_on_task(p_task, 'schedule', 'operate');
   if v_status not in ('new', 'enqueued', 'retriable_failure', 'claimed', 'processing') then
     return 'too_late';
   end if;
@@ -38,7 +39,7 @@ declare
   v_first   bigint := (select min(id) from unnest(p_ids) as id);
   v_last    bigint := (select max(id) from unnest(p_ids) as id);
   v_waiting bigint[] := array(
-    select t.id from tuskline.tasks t
+    select t.id from tuskline_core.all_tasks t
      where t.id = any (p_ids) and t.id between v_first and v_last
        and t.status in ('new', 'enqueued', 'retriable_failure') order by t.id);
   v_ids     bigint[];

@@ -40,6 +40,7 @@ begin
   for v_name in select k.name from jsonb_object_keys(v_parts) as k (name)
                  order by k.name collate "C" loop
     if tuskline.define_lambda(v_name) then v_new := v_new || v_name; end if;
+    perform tuskline_core.need(v_name, 'own');
   end loop;
   v_todo := array(
     select p.key from jsonb_each(v_parts) p left join tuskline.definition k on k.lambda = p.key
@@ -110,7 +111,7 @@ begin
   insert into tuskline.definition as k (lambda, version, parts, defined_at)
   values (p_lambda, p_version, p_parts, v_now)
   on conflict on constraint definition_pkey do update
-     set version = excluded.version, parts = excluded.parts, author = session_user,
+     set version = excluded.version, parts = excluded.parts, author = tuskline_core.caller(),
          defined_at = excluded.defined_at;
   v_after := tuskline_core.settings_of(p_lambda);
   return jsonb_build_object(

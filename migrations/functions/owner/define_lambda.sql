@@ -32,7 +32,7 @@ declare
     'cancelled_retention', p_cancelled_retention, 'dropped_retention', p_dropped_retention,
     'fatal_retention', p_fatal_retention, 'archive', p_archive, 'direct', p_direct,
     'max_payload_bytes', p_max_payload_bytes, 'max_backlog', p_max_backlog,
-    'owner', session_user, 'created_at', v_now, 'altered_at', v_now);
+    'owner', tuskline_core.caller(), 'created_at', v_now, 'altered_at', v_now);
   v_priority tuskline.priority;
 begin
   perform tuskline_core.check_name('lambda', p_name);
@@ -84,6 +84,7 @@ set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
   l tuskline.lambda;
 begin
+  perform tuskline_core.need(p_name, 'own');
   select * into l from tuskline.lambda where name = p_name for update;
   if not found then
     perform tuskline_core.refuse_lambda(p_name);

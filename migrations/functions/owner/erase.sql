@@ -28,7 +28,7 @@ begin
   perform tuskline_core.cancel_tasks(
     v_open, concat_ws(': ', 'operation ' || o.operation_id, o.reason), p_now);
   v_ended := array(
-    select t.id from tuskline.tasks t
+    select t.id from tuskline_core.all_tasks t
      where t.id = any (p_ids) and t.finished_at is not null and t.id <> all (v_open) order by t.id);
   v_ended := array(
     select id from unnest(v_ended) as id
@@ -43,7 +43,7 @@ begin
   perform tuskline_core.forget_tasks(v_ended);
   v_rows := v_rows + tuskline_core.delete_ended(v_ended);
   v_left := array(
-    select t.id from tuskline.tasks t
+    select t.id from tuskline_core.all_tasks t
      where t.id = any (p_ids) and t.id <> all (v_open) order by t.id);
   o.changed := o.changed + v_rows;
   o.behind := o.behind || v_left;
@@ -71,7 +71,7 @@ begin
   perform tuskline_core.forget_tasks(v_ids);
   delete from tuskline.task_archive a where a.id = any (v_ids);
   return (select count(*) from unnest(v_ids) as u (id)
-           where not exists (select from tuskline.tasks t where t.id = u.id));
+           where not exists (select from tuskline_core.all_tasks t where t.id = u.id));
 end $$;
 comment on function tuskline_core.erase_archived(bigint[]) is
   'Deletes rows of the archive, and the data of their tasks in other tables. Returns how many '
@@ -173,7 +173,7 @@ begin
   return v_locked || array(
     select a.id from tuskline.task_archive a
      where a.id = any (p_ids) and a.id <> all (v_locked)
-       and not exists (select from tuskline.tasks t where t.id = a.id)
+       and not exists (select from tuskline_core.all_tasks t where t.id = a.id)
      order by a.id for update skip locked);
 end $$;
 comment on function tuskline_core.lock_to_erase(bigint[]) is

@@ -6,7 +6,7 @@ create or replace function tuskline_core.forget_tasks(p_ids bigint[]) returns vo
 language plpgsql as $$
 begin
   if p_ids = '{}' then return; end if;
-  delete from tuskline.unique_key u using tuskline.tasks t
+  delete from tuskline.unique_key u using tuskline_core.all_tasks t
    where t.id = any (p_ids) and u.lambda = t.lambda and u.key = t.unique_key and u.task_id = t.id;
   delete from tuskline.unique_key u using tuskline.task_archive a
    where a.id = any (p_ids) and u.lambda = a.lambda and u.key = a.unique_key and u.task_id = a.id;
@@ -42,7 +42,7 @@ declare
   v_lambdas text[];
 begin
   v_lambdas := array( -- of those that have failed
-    select t.lambda from tuskline.tasks t
+    select t.lambda from tuskline_core.all_tasks t
      where t.id = any (p_ids)
        and exists (select from tuskline.task_failure f where f.task_id = t.id)
      union
@@ -94,7 +94,7 @@ begin
   end if;
   if o.field is null then return; end if;
   perform tuskline_core.forget_replaced(array(
-    select t.id from tuskline.redriven r join tuskline.tasks t on t.id = r.task_id
+    select t.id from tuskline.redriven r join tuskline_core.all_tasks t on t.id = r.task_id
      where r.old_payload is not null and (o.ids is null or t.id = any (o.ids))
        and tuskline_core.is_meant(
              o, t.lambda, t.status, t.priority, t.collection, t.created_at, t.finished_at,
@@ -132,7 +132,7 @@ language plpgsql as $$
 begin
   delete from tuskline.unique_key u using tuskline.lambda l
    where u.lambda = l.name and u.key = p_key and l.name = coalesce(p_lambda, l.name)
-     and not exists (select from tuskline.tasks t where t.id = u.task_id);
+     and not exists (select from tuskline_core.all_tasks t where t.id = u.task_id);
   delete from tuskline.tenant t using tuskline.task_limit r
    where r.limit_id = t.limit_id and t.fairness_key = p_key
      and r.lambda = coalesce(p_lambda, r.lambda);
@@ -165,7 +165,7 @@ language sql security definer set search_path = pg_catalog, pg_temp set jit = of
   delete from tuskline.unique_key u
    using unnest(p_lines) as l (line), json_populate_record(null::tuskline.task, l.line::json) t
    where u.lambda = t.lambda and u.key = t.unique_key and u.task_id = t.id
-     and not exists (select from tuskline.tasks s where s.id = t.id);
+     and not exists (select from tuskline_core.all_tasks s where s.id = t.id);
   select tuskline_core.forget_cancels(array(
     select t.id from unnest(p_lines) as l (line),
            json_populate_record(null::tuskline.task, l.line::json) t))

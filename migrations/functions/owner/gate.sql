@@ -33,6 +33,7 @@ declare
   v_other    tuskline.gate;
   v_gate     bigint;
 begin
+  perform tuskline_core.need(p_lambda, 'operate');
   perform tuskline_core.lock_lambda(p_lambda);
   perform tuskline_core.check_gate(p_action, v_now, p_until, p_for, p_reason);
   perform tuskline_core.check_collection(p_lambda, p_collection, p_unseen);

@@ -11,9 +11,10 @@ declare
   v_status tuskline.status;
   v_ended  boolean;
 begin
+  perform tuskline_core.need_on_task(p_task, 'operate');
   if tuskline_core.restart_tasks(array[p_task], v_now, p_due_now) = 0 then
     select t.status, t.finished_at is not null into v_status, v_ended
-      from tuskline.tasks t where t.id = p_task;
+      from tuskline_core.all_tasks t where t.id = p_task;
     return case
       when v_status = 'success' then 'succeeded'
       when not v_ended then 'too_early'
@@ -36,6 +37,8 @@ create or replace function tuskline.retry_chain(
 language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 begin
   chain_id := tuskline.chain_of(p_task);
+  perform tuskline_core.need_on_task(c.task_id, 'operate')
+     from tuskline.chain_task c where c.chain_id = retry_chain.chain_id;
   retried := tuskline_core.restart_tasks(
     array(select c.task_id from tuskline.chain_task c where c.chain_id = retry_chain.chain_id),
     tuskline.clock(), p_due_now);

@@ -88,6 +88,8 @@ comment on function tuskline_core.withdraw_above_burst(bigint, timestamptz) is
 create or replace function tuskline.drop_limit(p_limit_id bigint) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 begin
+  perform tuskline_core.need(r.lambda, 'own')
+     from tuskline.task_limit r where r.limit_id = p_limit_id;
   return tuskline_core.end_limit(p_limit_id, tuskline.clock(), null);
 end $$;
 comment on function tuskline.drop_limit(bigint) is

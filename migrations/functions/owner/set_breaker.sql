@@ -34,6 +34,7 @@ declare
       then format('probe_after must be 1 second to 1 day, got %s', v_probe_after)
   end;
 begin
+  perform tuskline_core.need(p_lambda, 'own');
   if v_wrong is not null then
     perform tuskline_core.refuse('TK026', 'invalid_breaker: ' || v_wrong);
   end if;
@@ -66,6 +67,7 @@ declare
   v_now  timestamptz := tuskline.clock();
   v_gate bigint;
 begin
+  perform tuskline_core.need(p_lambda, 'own');
   delete from tuskline.breaker b where b.lambda = p_lambda returning b.gate_id into v_gate;
   if not found then return false; end if;
   delete from tuskline_core.recent_failure f where f.lambda = p_lambda;

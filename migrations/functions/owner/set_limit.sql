@@ -43,6 +43,7 @@ declare
       then 'a limit by key cannot be fair as well: each key has its own wait list'
   end;
 begin
+  perform tuskline_core.need(p_lambda, 'own');
   if v_wrong is not null then
     perform tuskline_core.refuse('TK018', 'invalid_limit: ' || v_wrong);
   end if;
@@ -86,6 +87,7 @@ set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
   v_on_failure text := coalesce(p_on_failure, 'block');
 begin
+  perform tuskline_core.need(p_lambda, 'own');
   if v_on_failure not in ('block', 'skip', 'dead') then
     perform tuskline_core.refuse('TK018', format(
       'invalid_limit: on_failure must be block, skip or dead, got %L', left(v_on_failure, 80)));

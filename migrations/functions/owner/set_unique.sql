@@ -25,6 +25,7 @@ declare
   v_scope   text        := coalesce(p_scope, 'running');
   v_outcome text        := coalesce(p_outcome, 'keep');
 begin
+  perform tuskline_core.need(p_lambda, 'own');
   if not exists (select from tuskline.lambda l where l.name = p_lambda) then
     perform tuskline_core.refuse_lambda(p_lambda);
   elsif v_scope not in ('queued', 'running', 'period', 'forever') then
@@ -47,7 +48,7 @@ begin
   values (p_lambda, v_scope, p_period, v_outcome, v_now)
   on conflict (lambda) do update
      set scope = excluded.scope, period = excluded.period, outcome = excluded.outcome,
-         author = session_user, set_at = v_now;
+         author = tuskline_core.caller(), set_at = v_now;
   insert into tuskline.audit (at, verb, subject, detail)
   values (v_now, 'set_unique', p_lambda, concat_ws(' ', v_scope, p_period, v_outcome));
 end $$;
@@ -62,6 +63,7 @@ comment on function tuskline.set_unique(text, text, text, interval) is
 create or replace function tuskline.drop_unique(p_lambda text) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 begin
+  perform tuskline_core.need(p_lambda, 'own');
   delete from tuskline.unique_policy where lambda = p_lambda;
   if not found then return false; end if;
   insert into tuskline.audit (at, verb, subject)
@@ -101,7 +103,7 @@ begin
      where case k.scope
              when 'forever' then false
              when 'period' then k.until <= v_now
-             else not exists (select from tuskline.tasks t
+             else not exists (select from tuskline_core.all_tasks t
                                where t.id = k.task_id and t.finished_at is null) end
      order by 1, 2 for update of k skip locked)
   delete from tuskline.unique_key k using d where k.lambda = d.lambda and k.key = d.key;

@@ -7,6 +7,8 @@ create or replace function tuskline.set_weight(
 returns void language plpgsql security definer
 set search_path = pg_catalog, pg_temp set jit = off as $$
 begin
+  perform tuskline_core.need(r.lambda, 'own')
+     from tuskline.task_limit r where r.limit_id = p_limit_id;
   if not exists (select from tuskline.task_limit
                   where limit_id = p_limit_id and fair and dropped_at is null) then
     perform tuskline_core.refuse('TK018', format(

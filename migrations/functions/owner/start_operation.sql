@@ -49,6 +49,7 @@ begin
   o.payload := tuskline_core.json_of('payload', p_payload);
   o.step := case when p_canary then 1 end;
   perform tuskline_core.check_manner(o);
+  if o.payload is not null then perform tuskline_core.need_on_task(o.ids[1], 'own'); end if;
   o.operation_id := nextval('tuskline.operation_operation_id_seq');
   insert into tuskline.operation select o.*;
   insert into tuskline.audit (at, verb, subject, detail)
@@ -145,7 +146,7 @@ begin
     when p_action = 'purge' then least(v_now, coalesce(p_ended_to, v_now - interval '1 minute'))
     when p_action in ('retry', 'redrive') then least(v_now, p_ended_to)
     else p_ended_to end;
-  o.author := session_user;
+  o.author := tuskline_core.caller();
   o.begun_at := v_now;
   o.next_at := v_now;
   o.state := 'running';
@@ -159,6 +160,7 @@ begin
   o.spared := 0;
   o.operation_id := 0;
   perform tuskline_core.check_choice(o, num_nonnulls(p_statuses, p_ended_to) > 0);
+  if tuskline_core.rights_in_use() then o.ids := tuskline_core.need_operation(o); end if;
   if p_priority is not null then o.priority := tuskline_core.priority_of(p_priority); end if;
   return o;
 end $$;
@@ -250,7 +252,7 @@ begin
     return;
   end if;
   select l.max_payload_bytes into v_most
-    from tuskline.tasks t join tuskline.lambda l on l.name = t.lambda where t.id = o.ids[1];
+    from tuskline_core.all_tasks t join tuskline.lambda l on name = t.lambda where t.id = o.ids[1];
   if octet_length(o.payload::text) > v_most then
     raise exception using errcode = 'TK004', message = tuskline_core.message_of('TK004',
       format('payload_too_large: at most %s bytes, got %s', v_most, octet_length(o.payload::text)));
@@ -264,7 +266,6 @@ comment on function tuskline_core.check_manner(tuskline.operation) is
   'Refuses (TK003, TK004, TK029) an invalid rate, canary, payload or reason of an operation.';
 
 -- Counts the tasks that an operation with these arguments would change now.
---
 -- It reads what the operation would read. A purge may change fewer tasks: the count includes those
 -- that it spares because another task, a session or a redrive needs them.
 create or replace function tuskline.preview_operation(
@@ -317,12 +318,12 @@ begin
     v_left := v_left - cardinality(v_ids);
     o.mark := v_next[cardinality(v_next)];
     return query
-    select t.id, t.lambda, t.status, false from tuskline.tasks t
+    select t.id, t.lambda, t.status, false from tuskline_core.all_tasks t
      where t.id = any (v_ids) and t.id between v_next[1] and o.mark
     union all
     select a.id, a.lambda, a.status, true from tuskline.task_archive a
      where o.action = 'erase' and a.id = any (v_ids)
-       and not exists (select from tuskline.tasks t where t.id = a.id)
+       and not exists (select from tuskline_core.all_tasks t where t.id = a.id)
      order by 1;
   end loop;
 end $$;
@@ -330,7 +331,6 @@ comment on function tuskline_core.meant_tasks(tuskline.operation) is
   'Returns the tasks that match an operation, in id order.';
 
 -- Stops a running operation. The tasks that it has changed keep their change.
---
 -- Returns false if the operation is not running. It waits for a batch that is running now.
 create or replace function tuskline.stop_operation(p_operation bigint) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
@@ -340,7 +340,8 @@ begin
   select u.* into o from tuskline.operation u
    where u.operation_id = p_operation and u.state = 'running' for update;
   if not found then return false; end if;
-  o.state := 'stopped'; o.note := 'by ' || session_user;
+  perform tuskline_core.need_operation(o) where tuskline_core.rights_in_use();
+  o.state := 'stopped'; o.note := 'by ' || tuskline_core.caller();
   perform tuskline_core.save_operation(o, tuskline.clock());
   return true;
 end $$;

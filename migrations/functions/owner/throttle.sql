@@ -20,6 +20,7 @@ declare
     else tuskline_core.mistake_in_reason(v_now, p_until, p_for, p_reason)
   end;
 begin
+  perform tuskline_core.need(p_lambda, 'operate');
   if v_wrong is not null then
     perform tuskline_core.refuse('TK018', 'invalid_limit: ' || v_wrong);
   end if;

@@ -11,10 +11,11 @@ declare
      where lambda = p_lambda and kind = 'order' and dropped_at is null);
   v_task     bigint;
 begin
+  perform tuskline_core.need(p_lambda, 'operate');
   select s.task_id into v_task
     from tuskline.permit s
    where s.limit_id = v_limit_id and s.key = p_ordering_key
-     and not exists (select from tuskline.tasks t
+     and not exists (select from tuskline_core.all_tasks t
                       where t.id = s.task_id and t.finished_at is null)
      for update;
   if not found then return false; end if;

@@ -5,6 +5,7 @@ create or replace function tuskline.ungate(p_gate bigint, p_reason text default 
 returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 begin
+  perform tuskline_core.need(g.lambda, 'operate') from tuskline.gate g where g.gate_id = p_gate;
   return tuskline_core.open_gate(p_gate, tuskline.clock(),
                                  concat_ws(': ', 'by hand', left(p_reason, 500)));
 end $$;

@@ -33,6 +33,7 @@ begin
   p_missed_most := coalesce(p_missed_most, 100);
   p_grace       := coalesce(p_grace, '1 minute');
   p_overlap     := coalesce(p_overlap, 'allow');
+  perform tuskline_core.need(p_lambda, 'own');
   perform tuskline_core.check_name('schedule', p_name);
   perform tuskline_core.check_periodic(
     p_cron, p_zone, p_missed, p_missed_most, p_grace, p_overlap, p_starts_at, p_ends_at);
@@ -40,7 +41,7 @@ begin
         tuskline_core.json_of('payload', p_payload),
         p_collection, tuskline_core.priority_of(p_priority),
         p_missed, p_missed_most, p_grace, p_overlap, p_starts_at, p_ends_at,
-        true, session_user, v_now, nextval('tuskline.periodic_version_seq'),
+        true, tuskline_core.caller(), v_now, nextval('tuskline.periodic_version_seq'),
         v_now, null, null, null, null);
   perform tuskline_core.check_first(n, v_now);
   loop
@@ -48,6 +49,7 @@ begin
     exit when found;
     select * into o from tuskline.periodic where name = p_name for update;
     continue when not found; -- dropped between the two statements
+    perform tuskline_core.need(o.lambda, 'own');
     v_other := (o.cron, o.zone, o.starts_at, o.ends_at)
                is distinct from (n.cron, n.zone, n.starts_at, n.ends_at);
     if not v_other

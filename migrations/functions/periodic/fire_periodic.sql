@@ -107,7 +107,7 @@ create or replace function tuskline_core.run_tick(
 language plpgsql as $$
 declare
   v_busy boolean := s.overlap <> 'allow' and exists (
-    select from tuskline.tasks t where t.id = s.last_task and t.finished_at is null);
+    select from tuskline_core.all_tasks t where t.id = s.last_task and t.finished_at is null);
 begin
   if v_busy and s.overlap = 'skip' then
     reason := format('overlap: task %s has not ended', s.last_task);

@@ -26,6 +26,7 @@ returns boolean language plpgsql as $$
 declare
   v_now timestamptz := tuskline.clock();
 begin
+  perform tuskline_core.need(s.lambda, 'operate') from tuskline.periodic s where s.name = p_name;
   update tuskline.periodic
      set enabled = p_enabled, version = nextval('tuskline.periodic_version_seq'),
          done_until = v_now, next_tick = null, last_error = null
@@ -45,6 +46,7 @@ set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
   v_detail text;
 begin
+  perform tuskline_core.need(s.lambda, 'own') from tuskline.periodic s where s.name = p_name;
   delete from tuskline.periodic where name = p_name
   returning concat_ws(' ', lambda, cron, zone, p_reason) into v_detail;
   if not found then return false; end if;

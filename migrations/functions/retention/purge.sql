@@ -126,7 +126,7 @@ begin
               where p.task_id between v_from and v_to order by 1 limit p_limit)) h
      order by h.id limit p_limit);
   v_ids := array(select u.id from unnest(v_next) as u (id)
-                  where (select t.id from tuskline.tasks t where t.id = u.id) is null);
+                  where (select t.id from tuskline_core.all_tasks t where t.id = u.id) is null);
   perform tuskline_core.delete_history(v_ids);
   gone := cardinality(v_ids);
   mark := v_next[p_limit];

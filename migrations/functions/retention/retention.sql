@@ -131,7 +131,7 @@ create or replace function tuskline_core.awaited_parents(p_first bigint, p_last 
 returns setof bigint language sql stable as $$
   select d.parent_id from tuskline.dependency d
    where d.parent_id between p_first and p_last
-     and (select c.finished_at is null from tuskline.tasks c where c.id = d.task_id)
+     and (select c.finished_at is null from tuskline_core.all_tasks c where c.id = d.task_id)
 $$;
 comment on function tuskline_core.awaited_parents(bigint, bigint) is
   'Tasks with ids from p_first to p_last for which a task of a chain waits.';
