@@ -24,6 +24,7 @@ const NOT_OURS: &[&str] = &[
     "breaks::every_break_can_be_done",
     // Run a migration, which mends the functions.
     "strangers::a_database_is_migrated",
+    "rights::a_migration_keeps_the_rights",
     "dead_letters::a_task_that_died_before_there_was_a_list_is_on_it",
     "cells::the_first_migration_chooses_the_cell_and_a_later_one_changes_nothing",
     // The ports for HTTP, which are Rust's, and files for Prometheus and Grafana.

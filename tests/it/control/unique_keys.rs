@@ -452,7 +452,7 @@ async fn a_key_taken_over_while_keys_are_purged_stays() {
     let ended = of_key(&db, "a").await;
     worker.succeed(&worker.take().await).await;
     // A purge that has begun to look at the tasks waits here.
-    let pauses = "in tasks: finished_at, next_trigger_at, fence, payload, ordering_key, limit_key, \
+    let pauses = "in all_tasks: finished_at, next_trigger_at, fence, payload, ordering_key, limit_key, \
                   fairness_key, unique_key, traceparent from tuskline.task union \
                   ==> case when tuskline.pause() then finished_at end as finished_at, next_trigger_at, \
                   fence, payload, ordering_key, limit_key, fairness_key, unique_key, traceparent from tuskline.task union";

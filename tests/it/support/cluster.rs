@@ -17,7 +17,14 @@ pub const TEMPLATE: &str = "tuskline_template";
 /// The same of cell 0, in a run whose test databases are of another cell.
 const TEMPLATE_OF_CELL_0: &str = "tuskline_template_of_cell_0";
 
+/// The same of cell 0 or the run's, with a schema that belongs to an ordinary role.
+const TEMPLATE_OF_OWNER: &str = "tuskline_template_of_owner";
+
+/// The ordinary role that owns the schema there. It makes roles.
+pub const OWNER: &str = "app_owner";
+
 static CLUSTER: OnceLock<Cluster> = OnceLock::new();
+static OWNED: OnceLock<()> = OnceLock::new();
 
 /// The cluster of this run.
 pub fn shared() -> &'static Cluster {
@@ -47,6 +54,40 @@ pub fn template_of(of_cell: u8) -> &'static str {
     if of_cell == cell() { TEMPLATE } else { TEMPLATE_OF_CELL_0 }
 }
 
+/// The template whose schema belongs to [`OWNER`].
+pub fn owned_template() -> &'static str {
+    let cluster = shared();
+    OWNED.get_or_init(|| {
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.unwrap().block_on(async {
+                cluster.create_database(TEMPLATE_OF_OWNER, None).await.unwrap();
+                let mut config = cluster.config(TEMPLATE_OF_OWNER);
+                let roles = format!(
+                    "create role {OWNER} login createrole;
+                     grant create on database {TEMPLATE_OF_OWNER} to {OWNER}"
+                );
+                execute(&config, &roles).await;
+                config.user(OWNER);
+                migrate_template(&config, cell()).await;
+            });
+        })
+        .join()
+        .expect("a template with an owner");
+    });
+    TEMPLATE_OF_OWNER
+}
+
+/// A superuser of the clusters of this run.
+pub fn superuser() -> &'static str {
+    if is_ordinary() { "superuser" } else { "tuskline" }
+}
+
+/// Whether the role in every address is no superuser.
+fn is_ordinary() -> bool {
+    std::env::var("TUSKLINE_TEST_OWNER").is_ok_and(|owner| owner == "ordinary")
+}
+
 /// A cluster that a test may crash, with the template in it.
 pub async fn own_cluster() -> Cluster {
     start(settings()).await
@@ -61,7 +102,7 @@ pub async fn own_cluster_with(others: &[(&str, &str)]) -> Cluster {
 
 async fn start(settings: Vec<(String, String)>) -> Cluster {
     let cluster = Cluster::temporary(settings).await.unwrap();
-    if std::env::var("TUSKLINE_TEST_OWNER").is_ok_and(|owner| owner == "ordinary") {
+    if is_ordinary() {
         make_ordinary(&cluster).await;
     }
     make_template(&cluster, TEMPLATE, cell()).await;
@@ -70,9 +111,12 @@ async fn start(settings: Vec<(String, String)>) -> Cluster {
 
 async fn make_template(cluster: &Cluster, name: &str, cell: u8) {
     cluster.create_database(name, None).await.unwrap();
-    let config = cluster.config(name);
-    tuskline::migrate::migrate_in_cell(&config, cell).await.unwrap();
-    clock::install(&config).await;
+    migrate_template(&cluster.config(name), cell).await;
+}
+
+async fn migrate_template(config: &Config, cell: u8) {
+    tuskline::migrate::migrate_in_cell(config, cell).await.unwrap();
+    clock::install(config).await;
 }
 
 /// Gives the name in every address to a role that is no superuser. The role may do what tests do to

@@ -12,7 +12,7 @@ use tokio_postgres::types::{FromSqlOwned, ToSql};
 use tokio_postgres::{Client, Config, Error, NoTls};
 use tuskline_postgres::{Cluster, drop_database};
 
-use super::cluster::{cell, shared, template_of};
+use super::cluster::{OWNER, cell, owned_template, shared, template_of};
 use super::{DEADLINE, within};
 
 static NUMBER: AtomicU32 = AtomicU32::new(0);
@@ -89,6 +89,14 @@ impl Db {
         db
     }
 
+    /// A fresh database whose schema belongs to an ordinary role, as rights on lambdas need it. The
+    /// session is of that role.
+    pub async fn owned() -> Self {
+        let mut db = Self::clone_by(shared(), owned_template(), cell(), Some(OWNER)).await;
+        db.place = db.config.get_dbname().map(|name| Place(name.to_owned()));
+        db
+    }
+
     /// A fresh database in which one lambda is defined, with the default settings.
     pub async fn with_lambda(name: &str) -> Self {
         let db = Self::new().await;
@@ -102,9 +110,16 @@ impl Db {
     }
 
     async fn clone_of(cluster: &Cluster, cell: u8) -> Self {
+        Self::clone_by(cluster, template_of(cell), cell, None).await
+    }
+
+    async fn clone_by(cluster: &Cluster, template: &str, cell: u8, user: Option<&str>) -> Self {
         let name = format!("test_{}", NUMBER.fetch_add(1, Ordering::Relaxed));
-        cluster.create_database(&name, Some(template_of(cell))).await.unwrap();
-        let config = cluster.config(&name);
+        cluster.create_database(&name, Some(template)).await.unwrap();
+        let mut config = cluster.config(&name);
+        if let Some(user) = user {
+            config.user(user);
+        }
         let client = connect(&config).await;
         // A copy of the template that issues numbers from the first one on: nothing of it is lost.
         client.execute("select tuskline.verify()", &[]).await.unwrap();

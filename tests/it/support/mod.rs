@@ -7,6 +7,7 @@
 pub mod cli;
 mod clock;
 mod cluster;
+pub mod company;
 mod db;
 mod end_listener;
 pub mod help;
@@ -22,7 +23,7 @@ mod worker;
 
 use std::time::Duration;
 
-pub use cluster::{cell, own_cluster, own_cluster_with, settings, shared};
+pub use cluster::{cell, own_cluster, own_cluster_with, settings, shared, superuser};
 pub use db::{Db, refusal};
 pub use end_listener::EndListener;
 pub use http::{free_address, get, served};

@@ -4,6 +4,7 @@
 //!
 //! A test stands here when it checks the text, the shape or the price of something that works.
 
+mod attacks;
 mod bad_input;
 mod board;
 mod cli;
@@ -25,6 +26,7 @@ mod plan;
 mod plans;
 mod publications;
 mod registry;
+mod rights;
 mod roles;
 mod settings;
 mod stats;
