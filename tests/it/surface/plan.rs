@@ -100,7 +100,7 @@ async fn a_renewal_of_the_functions_takes_the_locks_that_its_plan_names() {
     let held = held(&db.client, &there).await;
     db.run("rollback").await;
     assert_eq!(held, planned);
-    assert_eq!(planned["tuskline.tasks"], Mode::AccessExclusive);
+    assert_eq!(planned["tuskline.limits"], Mode::AccessExclusive);
     db.run("begin").await;
     db.run(migrate::WHEN_RECREATED).await;
     let dropped = self::held(&db.client, &there).await;
@@ -121,7 +121,7 @@ async fn a_plan_names_the_sessions_that_block_it() {
     db.run("update tuskline_core.stamp set digest = 'another'").await;
     let reader = db.connect().await;
     reader
-        .batch_execute("set application_name = 'report'; begin; table tuskline.tasks")
+        .batch_execute("set application_name = 'report'; begin; table tuskline.limits")
         .await
         .unwrap();
     let pid: i32 = reader.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
@@ -136,7 +136,7 @@ async fn a_plan_names_the_sessions_that_block_it() {
     let [lock] = &blocked[..] else { panic!("{blocked:?}") };
     assert_eq!(
         (&lock["relation"], &lock["mode"]),
-        (&"tuskline.tasks".into(), &"access_exclusive".into())
+        (&"tuskline.limits".into(), &"access_exclusive".into())
     );
     let blocker = &lock["blockers"][0];
     assert_eq!(
@@ -149,7 +149,7 @@ async fn a_plan_names_the_sessions_that_block_it() {
         printed.contains(&format!("\n  to end it: select pg_terminate_backend({pid})\n")),
         "{printed}"
     );
-    assert!(printed.contains("\n  it holds tuskline.tasks\n"), "{printed}");
+    assert!(printed.contains("\n  it holds tuskline.limits\n"), "{printed}");
     reader.batch_execute("rollback").await.unwrap();
     assert!(
         on(&db.config, "migrate --plan").run().fine().ends_with("\n\nno session blocks it now\n")
@@ -176,7 +176,7 @@ async fn of_an_ordinary_owner(cluster: &Cluster) -> (Config, Client, Client) {
     let (config, owner) = as_role(&database, "plan_owner").await;
     on(&config, "migrate").run().fine();
     let grants = "grant usage on schema tuskline to plan_app;
-                  grant select on tuskline.tasks to plan_app;
+                  grant select on tuskline.limits to plan_app;
                   update tuskline_core.stamp set digest = 'another'";
     owner.batch_execute(grants).await.unwrap();
     let (_, app) = as_role(&database, "plan_app").await;
@@ -187,7 +187,7 @@ async fn of_an_ordinary_owner(cluster: &Cluster) -> (Config, Client, Client) {
 async fn a_plan_does_not_advise_to_end_a_session_whose_age_is_hidden() {
     let cluster = own_cluster().await;
     let (owner, admin, app) = of_an_ordinary_owner(&cluster).await;
-    app.batch_execute("set application_name = 'report'; begin; table tuskline.tasks")
+    app.batch_execute("set application_name = 'report'; begin; table tuskline.limits")
         .await
         .unwrap();
     let pid: i32 = app.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
@@ -197,7 +197,7 @@ async fn a_plan_does_not_advise_to_end_a_session_whose_age_is_hidden() {
         format!(
             "perhaps blocked by pid {pid}: this role cannot see its age\n  \
              role plan_app, application report\n  \
-             it holds tuskline.tasks\n  \
+             it holds tuskline.limits\n  \
              to see its age: plan as a member of pg_read_all_stats\n"
         )
     );
@@ -221,13 +221,13 @@ async fn a_plan_names_each_prepared_transaction_that_blocks_it() {
     let cluster = own_cluster().await;
     let (owner, admin, app) = of_an_ordinary_owner(&cluster).await;
     for name in ["'one'", "E'o''th\\\\er'"] {
-        let prepare = format!("begin; table tuskline.tasks; prepare transaction {name}");
+        let prepare = format!("begin; table tuskline.limits; prepare transaction {name}");
         app.batch_execute(&prepare).await.unwrap();
         let printed = on(&owner, "migrate --plan").run().fine();
         let lines: Vec<&str> = printed.split("\n\n").last().unwrap().lines().collect();
         let [head, role, holds, end, commit] = lines[..] else { panic!("{printed}") };
         assert!(head.starts_with("blocked by a prepared transaction since 20"), "{printed}");
-        assert_eq!((role, holds), ("  role plan_app", "  it holds tuskline.tasks"));
+        assert_eq!((role, holds), ("  role plan_app", "  it holds tuskline.limits"));
         assert_eq!(end, format!("  to end it: rollback prepared {name}"));
         assert_eq!(commit, format!("  if its manager says so: commit prepared {name}"));
     }
