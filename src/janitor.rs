@@ -12,6 +12,7 @@ mod retirement;
 #[cfg(test)]
 mod tests;
 
+use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
@@ -53,13 +54,27 @@ pub async fn run(
     tracing::debug!("janitor stopped");
 }
 
+/// Rounds, and beside them a watch: a round may wait a minute for a reader of a segment, and a role
+/// that draws ids without tasks does not.
 async fn work(
     address: &Address,
     options: &JanitorOptions,
     recovery: &mut Recovery,
     warned: &mut bool,
     marks: &mut Marks,
-) -> Result<std::convert::Infallible, Error> {
+) -> Result<Infallible, Error> {
+    let rounds = rounds(address, options, recovery, warned, marks);
+    let (never, _) = tokio::try_join!(rounds, watch(address, options))?;
+    Ok(never)
+}
+
+async fn rounds(
+    address: &Address,
+    options: &JanitorOptions,
+    recovery: &mut Recovery,
+    warned: &mut bool,
+    marks: &mut Marks,
+) -> Result<Infallible, Error> {
     let mut audit_at = Instant::now();
     loop {
         // A session per round: its memory of many partitions goes with it.
@@ -74,20 +89,15 @@ async fn work(
         }
         drop(session);
         recovery.worked();
-        rest(address, options).await?;
+        sleep(jittered(options.every)).await;
     }
 }
 
-/// Waits for the next round. Ids may be drawn faster than tasks are made, so it watches the
-/// segments ahead.
-async fn rest(address: &Address, options: &JanitorOptions) -> Result<(), Error> {
-    let next = Instant::now() + jittered(options.every);
+/// Folds statistics, and makes segments whenever few are left. Ids may be drawn faster than tasks
+/// are made.
+async fn watch(address: &Address, options: &JanitorOptions) -> Result<Infallible, Error> {
     loop {
-        sleep(options.segments_check_every.min(next.saturating_duration_since(Instant::now())))
-            .await;
-        if Instant::now() >= next {
-            return Ok(());
-        }
+        sleep(options.segments_check_every).await;
         let session = Session::open(address, "janitor", Deadlines::PATIENT).await?;
         fold(&session, options).await?;
         if retention::segments_ahead(session.client()).await? < options.segments_ahead / 2 {

@@ -20,6 +20,7 @@ fn janitor(db: &Db) -> DropGuard {
     let options = JanitorOptions {
         every: Duration::from_secs(3_600),
         segments_check_every: Duration::from_millis(100),
+        detach_patience: Duration::from_secs(3_600),
         ..JanitorOptions::default()
     };
     let token = CancellationToken::new();
@@ -57,6 +58,23 @@ async fn segments_are_made_between_two_rounds_of_a_janitor() {
         db.schedule("work").await;
         db.until(MADE).await;
     }
+}
+
+/// A scheduler may read ids, so it may hold up the retirement of a segment as long as it likes.
+#[tokio::test]
+async fn segments_are_made_while_a_round_of_a_janitor_waits_for_a_reader() {
+    let db = Db::with_lambda("work").await;
+    draw(&db, 6).await; // the segments that are passed over retire
+    let reader = db.connect().await;
+    reader.batch_execute("begin; select id from tuskline.task limit 1").await.unwrap();
+    let _janitor = janitor(&db);
+    db.until("select exists (select from pg_inherits where inhdetachpending)").await;
+    for _ in 0..3 {
+        draw(&db, 6).await;
+        db.schedule("work").await;
+        db.until(MADE).await;
+    }
+    reader.batch_execute("rollback").await.unwrap();
 }
 
 #[tokio::test]
