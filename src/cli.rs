@@ -29,6 +29,7 @@ mod plugin;
 mod program;
 mod psql;
 mod repair;
+mod roles;
 mod secrets;
 mod server;
 mod stats;
@@ -115,6 +116,8 @@ enum Command {
     Doctor(doctor::DoctorArgs),
     /// Make the tables, functions and numbers that rows name and a restore did not bring.
     Repair(repair::RepairArgs),
+    /// List the groups of roles, and print the SQL that makes them.
+    Roles(roles::RolesArgs),
     /// Print the SQL that removes Tuskline from the database.
     Uninstall(uninstall::UninstallArgs),
     /// Open psql on the database.
@@ -175,6 +178,7 @@ impl Program for Cli {
             Command::Stats(args) => stats::run(global, open.await?.client(), args).await,
             Command::Top(args) => top::run(global, args).await,
             Command::Repair(args) => repair::run(global, args).await,
+            Command::Roles(args) => roles::run(global, &args).await,
             Command::Uninstall(args) => uninstall::run(global, &args).await,
             Command::Psql(args) => psql::run(global, &args),
             Command::Completions { shell } => completions(shell),

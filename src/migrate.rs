@@ -231,6 +231,7 @@ async fn migrate_functions(
 ) -> Result<Functions, Error> {
     if is_current(client, functions).await? {
         set_cell(client, cell).await?;
+        grant_verbs(client).await?;
         return Ok(Functions::Unchanged);
     }
     let digest = digest(functions);
@@ -294,6 +295,11 @@ async fn renew(
 async fn set_cell(client: &Client, cell: Option<u8>) -> Result<(), tokio_postgres::Error> {
     let cell = cell.map(i32::from);
     client.execute("select tuskline_core.set_cell($1)", &[&cell]).await.map(drop)
+}
+
+/// Groups of roles that were made since the last migration get their verbs.
+async fn grant_verbs(client: &Client) -> Result<(), tokio_postgres::Error> {
+    client.execute("select tuskline.grant_verbs()", &[]).await.map(drop)
 }
 
 /// The zones by which this binary calculates ticks: `define_periodic` refuses all remaining ones.

@@ -26,3 +26,4 @@ select tuskline_core.close_functions(), tuskline_core.note_rights();
 select tuskline.rebuild_queues();
 select tuskline.add_segments();
 select tuskline_core.make_leaf_verbs();
+select tuskline.grant_verbs();

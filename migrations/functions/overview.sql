@@ -34,6 +34,7 @@
 --               segment_guard retention_guard
 --   statistics/ counts of attempts, ends and waits: queue_statistic wait_statistic
 --               executor_statistic; internal: attempt_count event_count statistics_mark
+--   rights/     which group of roles may call which verb
 --   repair/     what rows name and a restore did not bring
 --   people/     views and explain
 --
@@ -57,7 +58,7 @@
 --                unblock set_unique drop_unique set_breaker drop_breaker define_periodic
 --                pause_periodic resume_periodic drop_periodic cancel_chain retry retry_chain
 --                start_operation preview_operation stop_operation lines_to_erase forget_lines
---                adopt damage repair grant_lambda revoke_lambda
+--                adopt damage repair grant_verbs grant_lambda revoke_lambda
 --   people       explain task_facts invariants chain_of bell_of held_by_gates held_in_queues
 --                statistics wait_times executor_loads longest_attempts longest_waits queue_gauges
 --                wait_gauges blocked_gauges gauges

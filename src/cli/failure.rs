@@ -166,7 +166,7 @@ fn of_server(refusal: &DbError, error: &anyhow::Error) -> Report {
             Some("this server is a standby or read-only: connect to the primary")
         }
         &SqlState::INSUFFICIENT_PRIVILEGE => {
-            Some("the role lacks a privilege: ask the owner of the schema")
+            Some("the role lacks a privilege: a group of `tuskline roles` may have it")
         }
         &SqlState::DISK_FULL => {
             Some("the server's disk is full: free some space there; nothing was changed")

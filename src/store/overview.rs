@@ -138,7 +138,7 @@ pub async fn gates(client: &Client) -> Result<Vec<Gate>, Error> {
                   from (select from tuskline.parked p
                          where p.gate_id = g.gate_id limit $1 + 1) f) as parked
           from (select tuskline.clock() as at offset 0) c
-               cross join tuskline.gate g
+               cross join tuskline.gates g
          where g.opened_at is null order by g.gate_id limit 200";
     rows(client, sql, &[(&MOST, Type::INT8)]).await
 }

@@ -155,32 +155,26 @@ comment on function tuskline_core.damaged_segments() is
   'Segments whose table, primary key, row or functions are missing, '
   'without those that are being retired.';
 
-create or replace function tuskline_core.public_functions() returns oid[]
-language sql stable as $$
-  select '{tuskline.clock(),"tuskline.may(text,text)",tuskline.barred(text)}'::regprocedure[]::oid[]
-$$;
-comment on function tuskline_core.public_functions() is 'The functions that PUBLIC may execute.';
-
 -- Tells which functions PUBLIC may execute and should not, or should and may not.
 --
--- PUBLIC needs the clock, because column defaults call it, and barred, because views do. may tells
--- each role about its own rights.
+-- The manifest of verbs names those that it should execute.
 -- The data of a dump may bring rights into a schema whose rights_in_use says that there are none.
 create or replace function tuskline_core.wrong_rights() returns table (problem text)
-language sql stable as $$
+language sql stable set search_path = pg_catalog, pg_temp as $$
+  with w as (
+    select replace(w.privilege, 'execute on function ', '') as name
+      from tuskline_core.wanted_grants() w where w.grantee = 'public'),
+  f as (
+    select p.oid::regprocedure::text as name
+      from pg_proc p
+           cross join lateral aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) x
+     where p.pronamespace in ('tuskline'::regnamespace, 'tuskline_core'::regnamespace)
+       and x.grantee = 0)
   select format('may execute %s functions', count(*))
-    from pg_proc p
-   where p.pronamespace in ('tuskline'::regnamespace, 'tuskline_core'::regnamespace)
-     and p.oid <> all (tuskline_core.public_functions())
-     and exists (select from aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) x
-                  where x.grantee = 0)
-  having count(*) > 0
+    from f where f.name not in (select w.name from w) having count(*) > 0
   union all
-  select 'may not execute ' || u.verb::regprocedure
-    from unnest(tuskline_core.public_functions()) as u (verb)
-   where not exists (
-     select from pg_proc p, aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) x
-      where p.oid = u.verb and x.grantee = 0)
+  select format('may not execute %s', w.name)
+    from w where w.name not in (select f.name from f)
   union all
   select 'rights_in_use() contradicts lambda_grant'
    where tuskline_core.rights_in_use() <> exists (select from tuskline.lambda_grant)

@@ -181,15 +181,20 @@ begin
 end $$;
 comment on function tuskline_core.make_casts() is 'Makes the casts that are missing.';
 
--- Revokes every function but the clock from PUBLIC.
+-- Revokes every function from PUBLIC but those of the manifest.
 --
--- Column defaults call the clock with the rights of the inserting role. It returns only the time.
+-- Column defaults and views call these with the rights of their caller. They tell it nothing but its
+-- own rights on lambdas.
 create or replace function tuskline_core.close_functions() returns void
 language plpgsql as $$
+declare
+  r record;
 begin
   revoke all on all functions in schema tuskline, tuskline_core from public;
-  grant execute on function tuskline.clock(), tuskline.may(text, text), tuskline.barred(text)
-    to public;
+  for r in select w.privilege from tuskline_core.wanted_grants() w
+            where w.grantee = 'public' order by w.privilege loop
+    execute format('grant %s to public', r.privilege);
+  end loop;
 end $$;
 comment on function tuskline_core.close_functions() is
-  'Revokes every function from PUBLIC but those of public_functions.';
+  'Revokes every function from PUBLIC but those that the manifest of verbs names for it.';

@@ -47,11 +47,14 @@ comment on function tuskline_core.capped(numeric) is
   'Cuts a count to 0 to 2^53 - 1. The sum of a thousand such counts fits into bigint.';
 
 -- Adds or subtracts two histograms. Null counts as an empty one.
+--
+-- Views call it with the rights of their reader, who may not use schema tuskline_core. So it calls
+-- no function of that schema, and has the bounds of capped() itself.
 create or replace function tuskline_core.histogram_sum(
   p_left bigint[], p_right bigint[], p_sign integer)
 returns bigint[] language sql immutable parallel safe as $$
-  select array(select tuskline_core.capped(
-                        coalesce(p_left[i], 0)::numeric + p_sign * coalesce(p_right[i], 0))
+  select array(select least(9007199254740991, greatest(0,
+                        coalesce(p_left[i], 0)::numeric + p_sign * coalesce(p_right[i], 0)))::bigint
                  from generate_series(1, 16) as i order by i)
 $$;
 comment on function tuskline_core.histogram_sum(bigint[], bigint[], integer) is

@@ -70,8 +70,10 @@ pub async fn groups(global: &Global, client: &Client, lambda: Option<String>) ->
 pub async fn show(global: &Global, client: &Client, id: i64) -> Result<()> {
     let sql = "select row_to_json(d)::text, (to_jsonb(d) - 'payload')::text, d.payload::text from (
         select l.*, array(select row_to_json(f) from (
-                 select h.attempt, h.error_class, h.message, h.failed_at from tuskline.task_failure h
-                  where h.task_id = l.id order by h.failed_at, h.fence) f) as history
+                 select h.attempt, h.error_class, h.message, h.ended_at as failed_at
+                   from tuskline.attempts h
+                  where h.task_id = l.id and h.fingerprint is not null
+                  order by h.ended_at, h.fence) f) as history
           from tuskline.dead_letters l where l.id = $1) d";
     let row = client.query_typed_opt(sql, &[(&id, Type::INT8)]).await?;
     let row = row
@@ -83,7 +85,7 @@ pub async fn show(global: &Global, client: &Client, id: i64) -> Result<()> {
     letter["payload"] = row.get::<_, Option<String>>(2).into();
     let titles = "id, lambda, collection, priority, status, fingerprint, failures, \
         first failed at: first_failed_at, died at: finished_at, \
-        expires at: expires_at, after redrive: redrive_id, payload";
+        expires at: expires_at, after redrive: redrive_id, class: error_class, message, payload";
     output::put_fields(&letter, titles)?;
     output::put("")?;
     let history = letter["history"].as_array().map_or(&[][..], Vec::as_slice);

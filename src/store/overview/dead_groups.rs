@@ -29,7 +29,8 @@ pub struct DeadGroup {
     pub message: Option<String>,
 }
 
-/// Walks over the index by lambda and fingerprint, with one probe for each group.
+/// Walks over the index by lambda and fingerprint, with one probe for each group. The error comes
+/// from the view, which says what this login may see of it.
 const DEAD_GROUPS: &str = "
     with recursive g as (
       (select d.lambda, d.fingerprint from tuskline.dead_letter d
@@ -58,8 +59,8 @@ const DEAD_GROUPS: &str = "
               where d.lambda = g.lambda and d.fingerprint = g.fingerprint
               order by d.task_id desc limit 1) l
            left join lateral (
-             select h.error_class, h.message from tuskline.task_failure h
-              where h.task_id = l.task_id order by h.failed_at desc, h.fence desc limit 1) f on true
+             select v.error_class, v.message from tuskline.dead_letters v
+              where v.id = l.task_id limit 1) f on true
      order by n.tasks desc, l.died_at desc, g.lambda, g.fingerprint";
 
 /// Dead letters by cause, of one lambda or of all; the first 100 groups by name.

@@ -105,9 +105,18 @@ async fn start(settings: Vec<(String, String)>) -> Cluster {
     if is_ordinary() {
         make_ordinary(&cluster).await;
     }
+    execute(&cluster.config("postgres"), GROUPS).await;
     make_template(&cluster, TEMPLATE, cell()).await;
     cluster
 }
+
+/// The groups of roles, as `tuskline roles --print` makes them. A migration grants their verbs.
+const GROUPS: &str = "
+    create role tuskline_scheduler; create role tuskline_worker; create role tuskline_operator;
+    create role tuskline_team; create role tuskline_viewer; create role tuskline_monitor;
+    grant tuskline_scheduler, tuskline_worker, tuskline_operator, tuskline_team, tuskline_viewer,
+      tuskline_monitor to current_user;
+    grant pg_monitor to tuskline_monitor";
 
 async fn make_template(cluster: &Cluster, name: &str, cell: u8) {
     cluster.create_database(name, None).await.unwrap();

@@ -1,4 +1,4 @@
-//! Clients of other languages schedule tasks and read their ids back, with the grants that
+//! Clients of other languages schedule tasks and read their ids back, as members of the group that
 //! `docs/clients.md` names. `tests/clients/run` fetches each client, and says so when it cannot.
 
 use std::io::Write as _;
@@ -13,19 +13,12 @@ use crate::support::cli::PASSWORD;
 /// The exit code of `run` when a client is not available.
 const SKIPPED: i32 = 77;
 
-/// The statements of the page, for one role.
-fn grants(role: &str) -> String {
-    let page = include_str!("../../../docs/clients.md");
-    let blocks = page.split("```sql\n").skip(1).filter_map(|rest| rest.split("```").next());
-    let grants: String = blocks.filter(|block| block.contains("grant usage")).collect();
-    grants.replace(" to app", &format!(" to {role}"))
-}
-
 /// The ids that a client prints; none: the client is not available here.
 async fn ids_of(db: &Db, client: &str) -> Option<Value> {
     let database = db.config.get_dbname().unwrap();
     let role = format!("app_{database}");
-    db.run(&format!("create role {role} login password '{PASSWORD}'; {}", grants(&role))).await;
+    db.run(&format!("create role {role} login password '{PASSWORD}' in role tuskline_scheduler"))
+        .await;
     let Host::Unix(socket) = &db.config.get_hosts()[0] else { panic!("a socket") };
     let mut run = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients/run"));
     run.arg(client).env("PGHOST", socket).env("PGUSER", role).env("PGDATABASE", database);

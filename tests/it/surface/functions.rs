@@ -71,6 +71,14 @@ async fn a_function_that_acts_for_its_owner_trusts_no_search_path() {
     .await;
     check_none(
         &db,
+        "a function with a search_path that finds temporary objects first",
+        "select p.oid::regprocedure::text from pg_proc p cross join unnest(p.proconfig) as c (setting)
+          where p.pronamespace in ('tuskline'::regnamespace, 'tuskline_core'::regnamespace)
+            and c.setting like 'search_path=%' and c.setting not like '%, pg_temp'",
+    )
+    .await;
+    check_none(
+        &db,
         "a verb that may compile its plan",
         "select oid::regprocedure::text from pg_proc where pronamespace in ('tuskline'::regnamespace, 'tuskline_core'::regnamespace) and prosecdef
             and proname not in ('version', 'readiness', 'schedule', 'route')
@@ -85,9 +93,28 @@ async fn the_public_may_do_nothing() {
     db.define("work").await;
     check_none(
         &db,
-        "a function that everybody may call",
-        "select oid::regprocedure::text from pg_proc where pronamespace in ('tuskline'::regnamespace, 'tuskline_core'::regnamespace)
-            and proname not in ('clock', 'may', 'barred') and (proacl is null or exists (select from aclexplode(proacl) a where a.grantee = 0))",
+        "a function that everybody may call and the manifest does not name",
+        "select p.oid::regprocedure::text from pg_proc p
+                cross join aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) a
+          where p.pronamespace in ('tuskline'::regnamespace, 'tuskline_core'::regnamespace) and a.grantee = 0
+            and not exists (select from tuskline_core.verb_groups() v
+                             where 'public' = any (v.groups) and p.proname = any (string_to_array(v.name, '.')))",
+    )
+    .await;
+    check_none(
+        &db,
+        "a function that everybody may call and that reads a table or acts for its owner",
+        "select p.oid::regprocedure::text from pg_proc p join tuskline_core.verb_groups() v
+                on 'public' = any (v.groups) and p.proname = any (string_to_array(v.name, '.'))
+          where p.pronamespace in ('tuskline'::regnamespace, 'tuskline_core'::regnamespace)
+            and p.proname <> all ('{clock,may,barred}') and (p.prosecdef or p.provolatile <> 'i')",
+    )
+    .await;
+    check_none(
+        &db,
+        "a schema that everybody may use",
+        "select nspname::text from pg_namespace cross join aclexplode(nspacl) a
+          where nspname in ('tuskline', 'tuskline_core') and a.grantee = 0",
     )
     .await;
     check_none(
@@ -137,13 +164,11 @@ async fn a_service_needs_no_more_than_the_verb_it_calls() {
 }
 
 #[tokio::test]
-async fn a_service_may_insert_and_copy_with_the_grants_the_readme_names() {
+async fn a_scheduler_may_insert_and_reads_no_column_but_the_id() {
     let db = Db::with_lambda("work").await;
     let service = format!("writer_{}", db.one::<String>("select current_database()::text").await);
     db.run(&format!(
-        "create role {service}; grant usage on schema tuskline to {service};
-         grant insert, select (id) on tuskline.task to {service};
-         grant usage on sequence tuskline.task_seq to {service};
+        "create role {service} in role tuskline_scheduler; grant {service} to current_user;
          set role {service};
          insert into tuskline.task (lambda, payload, priority) values ('work', '{{}}', 'high') returning id;
          insert into tuskline.task (lambda, scheduled_at) values ('work', now() + interval '1 hour')"
