@@ -150,6 +150,11 @@ alter table tuskline.redriven add column replaced_at timestamptz;
 comment on column tuskline.redriven.replaced_at is
   'When its payload was replaced. Null: it was not, or an earlier version replaced it.';
 
+-- Read by each registration of a worker.
+alter table tuskline.installation add column max_lease interval not null default '1 hour';
+comment on column tuskline.installation.max_lease is
+  'Longest lease with which a worker may register. Change it with set_max_lease().';
+
 comment on column tuskline.task.flags is
   'Sum of 1: it may hold permits. 2: its attempt is asked to stop. 4: it waits, or waited, for '
   'parents. 8: it was claimed more than once. 1 to 4 save verbs a read of other tables.';

@@ -58,7 +58,7 @@
 --                unblock set_unique drop_unique set_breaker drop_breaker define_periodic
 --                pause_periodic resume_periodic drop_periodic cancel_chain retry retry_chain
 --                start_operation preview_operation stop_operation lines_to_erase forget_lines
---                adopt damage repair grant_verbs grant_lambda revoke_lambda
+--                adopt damage repair grant_verbs grant_lambda revoke_lambda set_max_lease
 --   people       explain task_facts invariants chain_of bell_of held_by_gates held_in_queues
 --                statistics wait_times executor_loads longest_attempts longest_waits queue_gauges
 --                wait_gauges blocked_gauges gauges

@@ -52,7 +52,7 @@ pub(super) const FUNCTIONS: &[Source] = &functions![
     "owner/act_in_operation", "owner/forget", "owner/erase", "owner/advance_operation",
     "owner/start_operation", "retention/find_stalled", "people/invariants", "people/explain_waiting",
     "people/explain_enqueued", "people/explain", "core/leaf_verbs", "rights/verb_groups",
-    "rights/grant_verbs", "repair/damage", "repair/repair",
+    "rights/grant_verbs", "rights/set_max_lease", "repair/damage", "repair/repair",
 ];
 pub(super) const INSTALL: Source =
     ("install", include_str!("../../migrations/functions/install.sql"));

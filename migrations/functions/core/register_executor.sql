@@ -18,19 +18,21 @@ declare
   v_unknown text := (
     select l from unnest(p_lambdas) as l
      where l not in (select name from tuskline.lambda) limit 1);
+  v_longest interval;
   v_id      bigint;
   v_role    name;
 begin
   -- Locks the row until the commit. Race: tuskline.adopt either waits for it and then ends this
   -- worker, or has committed, and check_installation reads the new name.
-  perform from tuskline.installation for share;
+  select i.max_lease into v_longest from tuskline.installation i for share;
   perform tuskline.check_installation(p_installation);
   if v_unknown is not null or coalesce(cardinality(p_lambdas), 0) = 0 then
     perform tuskline_core.refuse_lambda(coalesce(v_unknown, ''));
   end if;
-  if p_lease is null or p_lease not between '100 milliseconds' and '1 hour' then
+  if p_lease is null or p_lease not between '100 milliseconds' and v_longest then
     perform tuskline_core.refuse('TK010',
-      format('invalid_lease: must be 100 ms to 1 hour, got %s', coalesce(p_lease::text, 'null')));
+      format('invalid_lease: must be 100 ms to %s, got %s', v_longest,
+             coalesce(p_lease::text, 'null')));
   end if;
   if p_connections is not null and p_connections not between 1 and 10000 then
     perform tuskline_core.refuse('TK009',

@@ -93,3 +93,26 @@ async fn connections_out_of_range_are_refused() {
         assert!(said.contains("TK009") && said.contains(&text), "{said}");
     }
 }
+
+#[tokio::test]
+async fn a_lease_is_at_most_the_setting_of_the_installation() {
+    let db = Db::with_lambda("work").await;
+    let register = |lease: &str| {
+        format!("select tuskline.register_executor('h', 1, '{{work}}', '0', '{lease}')")
+    };
+    let said = db.refused(&register("1 hour 1 second")).await;
+    assert!(said.starts_with("TK010: TK010 invalid_lease: must be 100 ms to 01:00:00"), "{said}");
+    db.run(&register("1 hour")).await;
+    let before: String = db.one("select tuskline.set_max_lease('5 minutes')::text").await;
+    assert_eq!(before, "01:00:00");
+    let said = db.refused(&register("5 minutes 1 second")).await;
+    assert!(said.starts_with("TK010: TK010 invalid_lease: must be 100 ms to 00:05:00"), "{said}");
+    db.run(&register("5 minutes")).await;
+    let acts = "select detail from tuskline.audit where verb = 'set_max_lease'";
+    assert_eq!(db.all::<String>(acts).await, ["00:05:00, was 01:00:00"]);
+    for lease in ["null", "'0.9 seconds'", "'-5 minutes'", "'25 hours'", "'5 years'"] {
+        let said = db.refused(&format!("select tuskline.set_max_lease({lease})")).await;
+        let text = "TK010: TK010 invalid_lease: the longest lease must be 1 s to 1 day, got ";
+        assert!(said.starts_with(text), "{lease}: {said}");
+    }
+}

@@ -19,7 +19,7 @@ const OF_THE_OWNER: &str = "
     enqueue_due find_stalled fire_periodic fold_statistics forget_lines goes_to_file grant_verbs
     keep_late keep_remaining kept_to_file lines_to_erase note_schedule_error note_silence purge
     purge_history purge_kept purge_keys purge_statistics repair rescue return_kept roll_segments
-    run_policies segments_in_use segments_set_aside segments_to_retire verify
+    run_policies segments_in_use segments_set_aside segments_to_retire set_max_lease verify
     wants_archive";
 
 /// The table of the page: a row for each set of groups and privilege.
