@@ -20,6 +20,7 @@ mod locks;
 mod monitoring;
 mod remedy;
 mod report;
+mod roles;
 mod schema;
 mod segments;
 mod settings;
@@ -119,6 +120,7 @@ async fn space(address: &Address, session: &Session, args: &DoctorArgs) -> Resul
     let free = args.disk_free.as_deref();
     let mut findings = vec![
         settle("segments", ids.map(|ids| segments::ahead(&ids)))?,
+        settle("ids", roles::ids(client).await)?,
         settle("retention", segments::retirement(client).await)?,
         settle("archive", segments::unarchived(client).await)?,
         settle("leases", leases::examine(client).await)?,

@@ -49,6 +49,12 @@ fn supported(number: i32, version: &str) -> Found {
             format!("PostgreSQL {version}; 15 or newer is needed"),
             remedy::UPGRADE_SERVER,
         ),
+        _ if loses_a_role(number) => Found::warn(
+            format!(
+                "PostgreSQL {version}; it may lose a role that a session has set (CVE-2024-10978)"
+            ),
+            remedy::UPGRADE_SERVER,
+        ),
         15..=18 => Found::ok(format!("PostgreSQL {version}")),
         19 => Found::ok(format!("PostgreSQL {version}, accepted; 15 to 18 are tested")),
         _ => Found::warn(
@@ -56,6 +62,11 @@ fn supported(number: i32, version: &str) -> Found {
             remedy::UPGRADE_SERVER,
         ),
     }
+}
+
+/// Below 15.9, 16.5 and 17.1 a session may lose the role that it has set. Then verbs see its login.
+fn loses_a_role(number: i32) -> bool {
+    matches!(number, 150_000..150_009 | 160_000..160_005 | 170_000..170_001)
 }
 
 /// A transaction pooler lends the same server process to two clients at once.
@@ -120,7 +131,12 @@ mod tests {
         for (number, verdict) in [
             (130_012, Verdict::Fail),
             (140_020, Verdict::Fail),
-            (150_001, Verdict::Ok),
+            (150_008, Verdict::Warn),
+            (150_009, Verdict::Ok),
+            (160_004, Verdict::Warn),
+            (160_005, Verdict::Ok),
+            (170_000, Verdict::Warn),
+            (170_001, Verdict::Ok),
             (180_004, Verdict::Ok),
             (190_000, Verdict::Ok),
             (200_000, Verdict::Warn),

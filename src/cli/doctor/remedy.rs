@@ -49,6 +49,9 @@ remedies! {
     UPDATE: "docs/install.md#upgrade", "tuskline --version";
     REPAIR: "docs/repair.md#repair-it", "tuskline repair";
     SERVE: "docs/operations.md#three-kinds-of-process", "tuskline serve";
+    ORDINARY_OWNER: "docs/roles.md#the-owner-of-the-schema", "alter role {owner} nosuperuser";
+    OTHER_DATABASE_OWNER: "docs/roles.md#the-owner-of-the-schema",
+        "alter database {database} owner to ROLE";
     SCHEDULES: "docs/periodic.md#look-pause-remove", "tuskline periodic list";
 
     // Tasks and leases.
@@ -68,6 +71,9 @@ remedies! {
         "select * from tuskline.queues where depth > 0 and live_workers = 0";
     SHORTER: "docs/retention.md",
         "select tuskline.alter_lambda({lambda}, p_retention => '1 day')";
+
+    DRAWN_IDS: "docs/shared-database.md#ids",
+        "select usename, count(*) from pg_stat_activity where backend_xid is not null group by 1";
 
     // Sessions and the horizon.
     LOCKED: "docs/doctor.md#locks",

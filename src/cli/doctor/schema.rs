@@ -8,7 +8,7 @@ use tuskline_sdk::SchemaCompatibility;
 use super::super::installation::{self, Installation};
 use super::attempt::settle;
 use super::finding::{Finding, Found};
-use super::{budget, damage, leases, remedy, waits};
+use super::{budget, damage, leases, remedy, roles, waits};
 use crate::migrate::SCHEMA_VERSION;
 use crate::store::{self, Readiness};
 
@@ -46,6 +46,7 @@ pub async fn examine(client: &Client) -> Result<Examined> {
     let name = installation::of(client).await.map(named);
     findings.insert(1, settle("installation", name)?);
     findings.extend([
+        settle("owner", roles::owner(client).await)?,
         settle("catalogue", damage::examine(client).await)?,
         settle("workers", leases::workers(client).await)?,
         settle("due tasks", waits::due(client).await)?,

@@ -306,3 +306,58 @@ async fn a_lock_whose_age_is_hidden_is_told_only_if_it_stays() {
     assert_eq!(verdict, "warn");
     assert!(said.contains(" holds an ACCESS EXCLUSIVE lock on tuskline.gate, "), "{said}");
 }
+
+/// The line of the doctor about one thing.
+fn found_of(db: &Db, examined: &str) -> Value {
+    let found = findings(db, "doctor");
+    found.into_iter().find(|line| line["examined"] == examined).unwrap()
+}
+
+#[tokio::test]
+async fn an_owner_of_the_schema_that_is_no_ordinary_role_is_told() {
+    let db = Db::new().await;
+    let found = found_of(&db, "owner");
+    let said = found["said"].as_str().unwrap();
+    assert_eq!(found["verdict"], "warn", "{said}");
+    assert!(said.contains("is a superuser") || said.contains("owns the database"), "{said}");
+    let database = db.config.get_dbname().unwrap();
+    let owner = format!("{database}_owner");
+    db.run(&format!(
+        "create role {owner}; grant {owner} to current_user;
+         grant create on database {database} to {owner}; alter schema tuskline owner to {owner}"
+    ))
+    .await;
+    let found = found_of(&db, "owner");
+    assert_eq!(found["said"], format!("{owner}, an ordinary role"));
+    db.run(&format!("alter database {database} owner to {owner}")).await;
+    let found = found_of(&db, "owner");
+    assert_eq!(found["command"], format!("alter database {database} owner to ROLE"), "{found}");
+    db.run(&format!("alter database {database} owner to current_user")).await;
+    db.run(&format!("reassign owned by {owner} to current_user; drop owned by {owner}")).await;
+}
+
+#[tokio::test]
+async fn ids_without_a_task_are_counted_and_the_logins_that_may_draw_them_named() {
+    let db = Db::with_lambda("work").await;
+    db.schedule_many("work", 3).await;
+    assert_eq!(found_of(&db, "ids")["said"], "under a million of the last day have no task");
+    let burner = format!("a_burner_{}", db.config.get_dbname().unwrap());
+    db.run(&format!(
+        "create role {burner} login in role tuskline_scheduler; grant {burner} to current_user;
+         select setval('tuskline.task_seq', ((last_value >> 24) + 2) << 24) from tuskline.task_seq;
+         select tuskline.add_segments()"
+    ))
+    .await;
+    let found = found_of(&db, "ids");
+    assert_eq!(found["verdict"], "ok", "two crashes pass over as many: {found}");
+    db.run(
+        "select setval('tuskline.task_seq', ((last_value >> 24) + 2) << 24) from tuskline.task_seq;
+         select tuskline.add_segments()",
+    )
+    .await;
+    let found = found_of(&db, "ids");
+    let said = found["said"].as_str().unwrap();
+    assert!(said.starts_with("67.1 of 67.1 million of the last day have no task; "), "{said}");
+    assert!(said.contains(&burner) && said.ends_with("may draw them"), "{said}");
+    db.run(&format!("drop role {burner}")).await;
+}
