@@ -26,6 +26,7 @@ begin
       format('invalid_operation: operation %s writes files', p_operation),
       format('tuskline operation wait %s --archive-dir ...', p_operation));
   end if;
+  perform tuskline_core.need_operation(o) where tuskline_core.rights_in_use();
   if o.state = 'running' then
     o := tuskline_core.carry_operation(o, tuskline.clock(), greatest(p_limit, 1));
   end if;

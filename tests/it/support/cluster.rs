@@ -65,7 +65,9 @@ pub fn owned_template() -> &'static str {
                 let mut config = cluster.config(TEMPLATE_OF_OWNER);
                 let roles = format!(
                     "create role {OWNER} login createrole;
-                     grant create on database {TEMPLATE_OF_OWNER} to {OWNER}"
+                     grant create on database {TEMPLATE_OF_OWNER} to {OWNER};
+                     grant tuskline_scheduler, tuskline_worker, tuskline_operator, tuskline_team,
+                       tuskline_viewer, tuskline_monitor to {OWNER} with admin option"
                 );
                 execute(&config, &roles).await;
                 config.user(OWNER);

@@ -13,99 +13,24 @@ use super::{Db, refusal, within};
 /// A secret of the team of payments. It stands in payloads, keys, results and errors.
 pub const SECRET: &str = "pan-4711";
 
-/// The roles: the groups of verbs that each may execute, and the role of which it is a member.
-const ROLES: [(&str, &[&str], &str); 13] = [
+/// The roles: the groups and the role of which each is a member.
+const ROLES: [(&str, &[&str], &str); 14] = [
     ("team_mail", &["team"], ""),
     ("team_pay", &["team"], ""),
     ("mail_deploy", &[], "team_mail"),
-    ("pay_deploy", &[], "team_pay"),
+    ("pay_deploy", &["scheduler"], "team_pay"),
     ("shop", &["scheduler"], ""),
     ("mailer", &["worker"], ""),
     ("biller", &["worker", "scheduler"], ""),
     ("oncall", &["operator"], ""),
     ("auditor", &["viewer"], ""),
     ("viewer", &["viewer"], ""),
+    ("nagios", &["monitor"], ""),
     // A role that may execute every verb of every group, and has no right.
     ("rival", &["scheduler", "worker", "operator", "team"], ""),
     ("gateway", &[], ""),
     ("stranger", &[], ""),
 ];
-
-/// The verbs of each group.
-const GROUPS: [(&str, &str); 5] = [
-    (
-        "scheduler",
-        "schedule schedule_many schedule_chain schedule_then cancel await_end version task_status",
-    ),
-    (
-        "worker",
-        "register_executor end_executor executor_lambdas max_attempts heartbeat exchange claim start
-         set_results release release_lease assert_current complete set_progress watch unwatch peek
-         report_attempts parents rebuild_queues version task_status",
-    ),
-    (
-        "operator",
-        "cancel cancel_chain gate ungate throttle unblock retry retry_chain start_operation
-         preview_operation stop_operation pause_periodic resume_periodic version task_status
-         task_facts explain chain_of bell_of held_by_gates held_in_queues statistics wait_times
-         executor_loads longest_attempts longest_waits queue_gauges wait_gauges blocked_gauges gauges
-         scale histogram_edges quantile readiness",
-    ),
-    (
-        "team",
-        "cancel cancel_chain gate ungate throttle unblock retry retry_chain start_operation
-         preview_operation stop_operation pause_periodic resume_periodic define define_lambda
-         alter_lambda set_limit set_order set_weight drop_limit set_unique drop_unique set_breaker
-         drop_breaker define_periodic drop_periodic grant_lambda revoke_lambda schedule_then
-         version task_status task_facts explain",
-    ),
-    (
-        "viewer",
-        "version task_status task_facts explain chain_of bell_of held_by_gates held_in_queues
-         statistics wait_times executor_loads longest_attempts longest_waits queue_gauges
-         wait_gauges blocked_gauges gauges scale histogram_edges quantile readiness",
-    ),
-];
-
-/// Grants the verbs of a group to a role. The views' readers execute two functions of them.
-fn grants(group: &str, role: &str) -> String {
-    let verbs = verbs_of(group).join("','");
-    let mut sql = format!(
-        "grant usage on schema tuskline to {role};
-         do $$ begin
-           execute (select string_agg(format('grant execute on function %s to {role}', p.oid::regprocedure), '; ')
-                      from pg_proc p where p.pronamespace = 'tuskline'::regnamespace and p.proname in ('{verbs}'));
-         end $$;"
-    );
-    if group == "scheduler" {
-        sql += &format!(
-            "grant insert, select (id) on tuskline.task to {role};
-             grant usage on sequence tuskline.task_seq to {role};"
-        );
-    }
-    if ["operator", "team", "viewer"].contains(&group) {
-        sql += &format!(
-            "grant usage on schema tuskline_core to {role};
-             do $$ begin
-               execute (select format('grant select on %s to {role}', string_agg(c.oid::regclass::text, ', '))
-                          from pg_class c where c.relnamespace = 'tuskline'::regnamespace and c.relkind = 'v');
-               execute (select format('grant execute on function %s to {role}', string_agg(distinct d.refobjid::regprocedure::text, ', '))
-                          from pg_depend d join pg_rewrite w on w.oid = d.objid join pg_class c on c.oid = w.ev_class
-                               join pg_proc p on p.oid = d.refobjid
-                         where d.classid = 'pg_rewrite'::regclass and d.refclassid = 'pg_proc'::regclass
-                           and c.relnamespace = 'tuskline'::regnamespace
-                           and p.pronamespace = 'tuskline_core'::regnamespace);
-             end $$;"
-        );
-    }
-    sql
-}
-
-/// The verbs of a group.
-pub fn verbs_of(group: &str) -> Vec<&'static str> {
-    let found = GROUPS.iter().filter(|(name, _)| *name == group);
-    found.flat_map(|(_, verbs)| verbs.split_whitespace()).collect()
-}
 
 /// Lambdas, and rights on them. `charge_card` is the victim's; nobody owns `open_one`.
 const RIGHTS: &str = "
@@ -233,7 +158,7 @@ impl Company {
             db.run(&format!("create role {full} login {inherit}; grant {full} to current_user"))
                 .await;
             for group in groups {
-                db.run(&grants(group, &full)).await;
+                db.run(&format!("grant tuskline_{group} to {full}")).await;
             }
             if !team.is_empty() {
                 db.run(&format!("grant {team}_{name} to {full}")).await;

@@ -283,3 +283,44 @@ async fn what_sessions_call_directly_and_acts_for_them_trusts_no_search_path() {
         assert!(!trusts, "{verb}");
     }
 }
+
+/// Verbs of groups that need no right: counts, times, numbers of queues and names, which are no
+/// secret; `define_lambda` leaves a lambda that exists as it is.
+const NO_RIGHT: &str = "
+    chain_of damage define_lambda executor_lambdas executor_loads gauges held_by_gates invariants
+    longest_attempts longest_waits max_attempts peek queue_gauges readiness rebuild_queues scale
+    segments_ahead segments_to_finish statistics unarchived unwatch version wait_gauges wait_times watch";
+
+#[tokio::test]
+async fn a_verb_of_a_group_checks_rights_or_is_known_to_need_none() {
+    let db = Db::new().await;
+    let verbs = r"
+        with f as (
+          select p.oid, p.pronamespace::regnamespace || '.' || p.proname as name, p.prosrc, p.prosecdef,
+                 p.prosrc ~ 'tuskline_core\.(need|need_each|need_on_task|need_operation|own_executor|own_fences|is_entitled|has_right|check_grant|refuse_claim)\(|tuskline\.(barred|may)\(' as checks
+            from pg_proc p where p.pronamespace in ('tuskline'::regnamespace, 'tuskline_core'::regnamespace)),
+        c as (
+          select distinct f.oid from f, regexp_matches(f.prosrc, '(tuskline(?:_core)?\.[a-z_0-9]+)\(', 'g') m
+                 join f callee on callee.name = m[1] and callee.checks)
+        select distinct v.name from f join tuskline_core.verb_groups() v on f.name = 'tuskline.' || v.name
+         where f.prosecdef and not 'public' = any (v.groups) and not f.checks and f.oid not in (select oid from c)
+         order by 1";
+    let unchecked: Vec<String> = db.all(verbs).await;
+    assert_eq!(unchecked, NO_RIGHT.split_whitespace().collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn no_function_reads_a_view_that_hides_contents() {
+    let db = Db::new().await;
+    check_none(
+        &db,
+        "a function that reads a view of people: its reader may lack a right",
+        r"select p.oid::regprocedure || ' reads ' || v.name
+           from (select c.relname as name from pg_class c
+                  where c.relkind = 'v' and c.relnamespace = 'tuskline'::regnamespace
+                    and pg_get_viewdef(c.oid) ~ 'barred') v
+                join pg_proc p on p.pronamespace in ('tuskline'::regnamespace, 'tuskline_core'::regnamespace)
+                 and p.prosrc ~ ('tuskline\.' || v.name || '\M(?!\()')",
+    )
+    .await;
+}
