@@ -8,7 +8,8 @@ declare
   r record;
 begin
   for r in select c.oid::regclass as name, u.before, u.after
-             from (values ('tuskline.periodic', 'trouble', 'last_error'),
+             from (values ('tuskline.lambda', 'owner', 'defined_by'),
+                          ('tuskline.periodic', 'trouble', 'last_error'),
                           ('tuskline.periodics', 'trouble', 'problem')) as u (name, before, after)
                   join pg_class c on c.oid = to_regclass(u.name)
                   join pg_attribute a on a.attrelid = c.oid and a.attname = u.before

@@ -32,7 +32,7 @@ declare
     'cancelled_retention', p_cancelled_retention, 'dropped_retention', p_dropped_retention,
     'fatal_retention', p_fatal_retention, 'archive', p_archive, 'direct', p_direct,
     'max_payload_bytes', p_max_payload_bytes, 'max_backlog', p_max_backlog,
-    'owner', tuskline_core.caller(), 'created_at', v_now, 'altered_at', v_now);
+    'defined_by', tuskline_core.caller(), 'created_at', v_now, 'altered_at', v_now);
   v_priority tuskline.priority;
 begin
   perform tuskline_core.check_name('lambda', p_name);

@@ -147,7 +147,7 @@ language sql stable as $$
              select a.attname::text from pg_attribute a
               where a.attrelid = 'tuskline.lambda'::regclass and a.attnum > 0
                 and not a.attisdropped
-                and a.attname <> all ('{name,owner,created_at,altered_at}')
+                and a.attname <> all ('{name,defined_by,created_at,altered_at}')
               order by a.attnum) || '{order,unique,breaker,limits,gates,schedules}'),
            ('order', 'strict $.order ? (@ != null)', '{on_failure}'),
            ('unique', 'strict $.unique ? (@ != null)', '{scope,outcome,period}'),
@@ -179,7 +179,7 @@ comment on function tuskline_core.version_of(text) is
 -- The settings and parts of a lambda as they are now, by the keys of parts_of().
 create or replace function tuskline_core.settings_of(p_lambda text) returns jsonb
 language sql stable as $$
-  select (select to_jsonb(l) - '{name,owner,created_at,altered_at}'::text[]
+  select (select to_jsonb(l) - '{name,defined_by,created_at,altered_at}'::text[]
             from tuskline.lambda l where l.name = p_lambda)
          || coalesce(jsonb_object_agg(s.key, s.value), '{}')
     from (select tuskline_core.key_of_limit(r) as key,
