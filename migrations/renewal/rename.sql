@@ -9,6 +9,7 @@ declare
 begin
   for r in select c.oid::regclass as name, u.before, u.after
              from (values ('tuskline.lambda', 'owner', 'defined_by'),
+                          ('tuskline.lambdas', 'owner', 'defined_by'),
                           ('tuskline.periodic', 'trouble', 'last_error'),
                           ('tuskline.periodics', 'trouble', 'problem')) as u (name, before, after)
                   join pg_class c on c.oid = to_regclass(u.name)

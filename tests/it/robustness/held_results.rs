@@ -90,7 +90,7 @@ async fn a_drain_does_not_wait_for_a_row_it_cannot_give_back() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_exchange_that_hangs_delays_no_other_task() {
     let db = Db::with_lambda("work").await;
-    let hangs = "in record_results: begin if ==> begin perform pg_sleep(600); if";
+    let hangs = "in record_results: begin p_executor ==> begin perform pg_sleep(600); p_executor";
     db.run(&tuskline_breaks::edited(hangs).unwrap()).await;
     let gate = Gate::open();
     let worker = Running::start(&db, hasty(), vec![gate.lambda("work").slots(100)]);
@@ -100,7 +100,7 @@ async fn an_exchange_that_hangs_delays_no_other_task() {
     let second = db.schedule("work").await;
     gate.record().until(|all| all.len() == 2).await;
     assert_eq!(gate.record().tasks(), [first, second]);
-    db.run(&tuskline_breaks::edited("in record_results: begin if ==> begin if").unwrap()).await;
+    db.run(&tuskline_breaks::edited("in record_results: begin p_executor ==> begin p_executor").unwrap()).await;
     db.cut_workers().await;
     db.until_count("success", 2).await;
     worker.stop().await;
