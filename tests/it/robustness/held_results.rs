@@ -100,7 +100,11 @@ async fn an_exchange_that_hangs_delays_no_other_task() {
     let second = db.schedule("work").await;
     gate.record().until(|all| all.len() == 2).await;
     assert_eq!(gate.record().tasks(), [first, second]);
-    db.run(&tuskline_breaks::edited("in record_results: begin p_executor ==> begin p_executor").unwrap()).await;
+    db.run(
+        &tuskline_breaks::edited("in record_results: begin p_executor ==> begin p_executor")
+            .unwrap(),
+    )
+    .await;
     db.cut_workers().await;
     db.until_count("success", 2).await;
     worker.stop().await;
