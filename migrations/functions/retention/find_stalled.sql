@@ -47,7 +47,7 @@ begin
     ' and not exists (select from tuskline.lease s where s.lease_id = t.fence)'
     ' order by t.id for update of t skip locked) s', p_no)
     into v_ids, v_fences using v_now - p_grace;
-  unleased := cardinality((tuskline.release(null, v_ids, v_fences)).released);
+  unleased := tuskline_core.return_unleased(v_ids, v_fences, v_now);
   execute format(
     'delete from tuskline.wait_list l using tuskline_core.task_%s t'
     ' where t.id = l.task_id and t.finished_at < $1', p_no) using v_now - p_grace;
@@ -71,6 +71,28 @@ end $$;
 comment on function tuskline.find_stalled(bigint, interval) is
   'Gives the tasks of one segment that nothing points to a timer or a queue row again. '
   'Returns how many.';
+
+-- Returns claimed tasks without a lease to their queues. release() would not: it acts only on tasks
+-- of its own executor where rights are in use.
+create or replace function tuskline_core.return_unleased(
+  p_ids bigint[], p_fences bigint[], p_now timestamptz)
+returns integer language plpgsql as $$
+declare
+  v_count integer := coalesce(cardinality(p_ids), 0);
+  v_done  tuskline_core.ended;
+begin
+  if v_count = 0 then return 0; end if;
+  v_done := tuskline_core.end_attempts(p_ids, p_fences,
+    array_fill('enqueued'::tuskline.status, array[v_count]),
+    array_fill(tuskline_core.stalled_after(), array[v_count]),
+    array_fill(0::smallint, array[v_count]), p_now);
+  perform tuskline_core.run_effects(v_done.flagged, '{}', p_now); -- for requested cancels
+  perform tuskline_core.queue_returned(v_done.task_id, p_now);
+  return coalesce(cardinality(v_done.task_id), 0);
+end $$;
+comment on function tuskline_core.return_unleased(bigint[], bigint[], timestamptz) is
+  'Returns claimed tasks without a lease to their queues, or cancels them on request. Returns how '
+  'many.';
 
 -- Lists the waiting tasks of a segment that were due before p_before and have no timer, gate or
 -- limit.

@@ -68,6 +68,21 @@ async fn a_claimed_task_without_a_lease_that_was_asked_to_stop_is_cancelled() {
     assert_eq!(db.one::<i64>("select count(*) from tuskline.cancellation").await, 0);
 }
 
+/// The janitor is no worker, so the task is no lease of its own.
+#[tokio::test]
+async fn a_claimed_task_without_a_lease_returns_where_its_lambda_is_closed() {
+    let db = Db::owned().await;
+    db.pin().await;
+    db.define("work").await;
+    db.run("select tuskline.grant_lambda('work', 'app_owner', 'own')").await;
+    let id = db.schedule("work").await;
+    db.worker("work").await.take().await;
+    db.run("delete from tuskline.lease").await;
+    db.advance(MINUTE * 71).await;
+    assert_eq!(find(&db).await, "0 | 0 | 1");
+    assert_eq!(db.worker("work").await.take().await.id, id);
+}
+
 #[tokio::test]
 async fn tasks_that_something_points_to_are_left_alone() {
     let db = Db::with_lambda("work").await;
