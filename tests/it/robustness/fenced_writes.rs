@@ -250,13 +250,13 @@ async fn a_child_that_the_snapshot_of_its_parents_end_does_not_show_goes_on() {
 async fn a_child_that_began_to_watch_a_parent_after_the_snapshot_of_its_end_goes_on() {
     let db = with_bookings().await;
     let worker = db.worker("work").await;
+    let other = db.worker("work").await;
     let parents = db.schedule_many("work", 2).await;
-    let tasks = worker.claim(2).await;
+    let tasks = [worker.take().await, other.take().await];
     let chain = format!(r#"[{{"lambda": "work", "after": [{}, {}]}}]"#, parents[0], parents[1]);
     let child: i64 =
         db.one(&format!("select ids[1] from tuskline.schedule_chain('{chain}')")).await;
     freeze(&worker.client).await;
-    let other = db.worker("work").await;
     other.succeed(&tasks[1]).await;
     assert_eq!(next(&db, &other).await, [0; 0], "it watches the first one now");
     ask(&worker.client, "complete", &tasks[0]).await.unwrap();
