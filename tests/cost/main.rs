@@ -10,6 +10,7 @@
 mod bounds;
 mod delayed;
 mod queues;
+mod rights;
 mod workers;
 
 use std::fmt::Write as _;

@@ -87,6 +87,8 @@ comment on function tuskline.may(text, text) is
 -- Lists the closed lambdas on which the caller lacks a right: for statements on many rows.
 --
 -- PUBLIC may execute it, because a view calls it with the rights of its reader.
+-- Planner: it reads each grant once, and both looks into m are hashed or constant. One condition for
+-- both compares each lambda with each: 6 ms in place of 0.6 for 300 lambdas of 400 roles.
 -- Parallel restricted: in a worker process, PostgreSQL before 17.1 does not know the set role.
 create or replace function tuskline.barred(p_privilege text) returns text[]
 language plpgsql stable parallel restricted security definer
@@ -105,7 +107,8 @@ begin
                          where tuskline_core.acts_as(d.role)))
     select distinct g.lambda from g
      where g.privilege = 'own' and g.lambda <> '*'
-       and not exists (select from m where m.lambda in (g.lambda, '*')));
+       and not exists (select from m where m.lambda = '*')
+       and g.lambda not in (select m.lambda from m));
 end $$;
 comment on function tuskline.barred(text) is
   'The closed lambdas on which the caller lacks a right.';
