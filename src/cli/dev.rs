@@ -1,5 +1,6 @@
 //! `dev`: everything for the first five minutes in one process: a private PostgreSQL that keeps
-//! its data, migrated, with the server's roles, until Ctrl-C.
+//! its data, migrated, with the server's roles, until Ctrl-C. An ordinary role owns the schema, so
+//! rights on lambdas can be granted.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -10,7 +11,7 @@ use clap::Args;
 use serde_json::json;
 use tokio_postgres::Config;
 use tokio_util::sync::CancellationToken;
-use tuskline_postgres::{Binaries, Cluster, Options, SUPERUSER, Stop, default_data_dir};
+use tuskline_postgres::{Binaries, Cluster, OWNER, Options, Stop, default_data_dir};
 use tuskline_sdk::Address;
 
 use super::failure::failed;
@@ -40,7 +41,7 @@ pub async fn run(global: &Global, args: DevArgs, end: CancellationToken) -> Resu
     let settings = vec![("idle_in_transaction_session_timeout".to_owned(), "5min".to_owned())];
     let durable = Options::durable(data_dir);
     let options = Options { tcp_port: args.port, settings, ..durable };
-    let mut cluster = Cluster::start(options).await?;
+    let mut cluster = Cluster::start(options).await?.owned();
     let served = serve_on(global, &cluster, args.listen, end).await;
     let stopped = cluster.stop(Stop::Fast).await;
     served?;
@@ -99,7 +100,7 @@ pub fn running() -> Option<Address> {
         return None;
     }
     let mut config = Config::new();
-    config.host_path(socket_dir).port(port).user(SUPERUSER).dbname(DATABASE);
+    config.host_path(socket_dir).port(port).user(OWNER).dbname(DATABASE);
     Some(config.into())
 }
 

@@ -19,7 +19,7 @@ pub struct PsqlArgs {
 
 /// Runs it, on a server that is started for as long as psql runs.
 pub async fn run(args: &PsqlArgs) -> Outcome {
-    let mut cluster = Cluster::start(Options::durable(default_data_dir())).await?;
+    let mut cluster = Cluster::start(Options::durable(default_data_dir())).await?.owned();
     let mut psql = psql_on(&cluster.config(DATABASE).into())?;
     psql.args(&args.arguments);
     // Ctrl-C is psql's own: it cancels a query there.

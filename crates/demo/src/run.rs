@@ -46,7 +46,9 @@ pub struct Options {
 /// error.
 pub async fn run(options: &Options, shutdown: CancellationToken) -> anyhow::Result<Report> {
     let files = files::find(&options.path, options.limit, options.max_bytes)?;
-    let mut cluster = start_cluster(options.quiet).await?;
+    let cluster = start_cluster(options.quiet).await?;
+    drop_database(&cluster).await?; // as the superuser: it owns the database
+    let mut cluster = cluster.owned();
     let stage = Stage::set(&cluster, options).await;
     let outcome = match stage {
         Ok(mut stage) => {
@@ -109,7 +111,6 @@ struct RunningWorker {
 
 impl Stage {
     async fn set(cluster: &Cluster, options: &Options) -> anyhow::Result<Self> {
-        drop_database(cluster).await?;
         cluster.create_database(DATABASE, None).await?;
         migrate::migrate(&cluster.config(DATABASE)).await?;
         let (client, connection) = cluster.config(DATABASE).connect(NoTls).await?;

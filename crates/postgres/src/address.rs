@@ -6,8 +6,6 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use super::SUPERUSER;
-
 /// The port in the socket's name when TCP is off.
 pub(super) const SOCKET_PORT: u16 = 5432;
 
@@ -21,13 +19,13 @@ pub(super) struct Address {
 }
 
 impl Address {
-    pub fn config(&self, database: &str) -> tokio_postgres::Config {
+    pub fn config(&self, user: &str, database: &str) -> tokio_postgres::Config {
         let mut config = tokio_postgres::Config::new();
-        config.host_path(&self.socket_dir).port(self.port).user(SUPERUSER).dbname(database);
+        config.host_path(&self.socket_dir).port(self.port).user(user).dbname(database);
         config
     }
 
-    pub fn url(&self, database: &str) -> String {
+    pub fn url(&self, user: &str, database: &str) -> String {
         let database = percent_encoded(database.as_bytes());
         let host =
             percent_encoded(self.socket_dir.as_os_str().as_encoded_bytes()).replace('/', "%2F");
@@ -35,12 +33,12 @@ impl Address {
             SOCKET_PORT => String::new(),
             port => format!(":{port}"),
         };
-        format!("postgresql://{SUPERUSER}@{host}{port}/{database}")
+        format!("postgresql://{user}@{host}{port}/{database}")
     }
 
-    pub fn tcp_url(&self, database: &str, password: &str) -> String {
+    pub fn tcp_url(&self, user: &str, password: &str, database: &str) -> String {
         let database = percent_encoded(database.as_bytes());
-        format!("postgresql://{SUPERUSER}:{password}@127.0.0.1:{}/{database}", self.port)
+        format!("postgresql://{user}:{password}@127.0.0.1:{}/{database}", self.port)
     }
 }
 

@@ -16,7 +16,7 @@ use super::init::make_cluster;
 use super::launch::{Answer, Patience, START_LIMIT, Site, ask, connect};
 use super::server::{Server, Stop};
 use super::temporary::{AtTheEnd, Warden, new_dir};
-use super::{Durability, Error, Options, SUPERUSER};
+use super::{Durability, Error, OWNER, Options, SUPERUSER};
 
 /// A running server, ours or one that was found running. Dropping it stops ours and waits for its
 /// end: a moment, at worst 80 s.
@@ -27,6 +27,8 @@ pub struct Cluster {
     /// The postmaster's number; the last one after a stop.
     pid: u32,
     attached: bool,
+    /// The role of every address.
+    user: &'static str,
     password: Option<String>,
     at_the_end: AtTheEnd,
     /// Dropped last: it waits for the server's end.
@@ -76,27 +78,56 @@ impl Cluster {
     async fn start_at(site: Site, at_the_end: AtTheEnd) -> Result<Self, Error> {
         let pid_file = site.data_dir.pid_file_path();
         let _warden = Warden::post(site.data_dir.root(), &pid_file, at_the_end)?;
-        let (server, password) = (None, None);
-        let mut cluster =
-            Self { site, server, pid: 0, attached: false, password, at_the_end, _warden };
+        let mut cluster = Self {
+            site,
+            server: None,
+            pid: 0,
+            attached: false,
+            user: SUPERUSER,
+            password: None,
+            at_the_end,
+            _warden,
+        };
         cluster.attach_or_launch().await?;
         Ok(cluster)
     }
 
+    /// The same cluster for an ordinary role, [`OWNER`](super::OWNER): it is the user of every
+    /// address, and [`create_database`](Self::create_database) gives it what an owner of a schema
+    /// needs.
+    #[must_use]
+    pub fn owned(mut self) -> Self {
+        self.user = OWNER;
+        self
+    }
+
+    /// Whether its addresses are those of the ordinary role.
+    pub(super) fn is_owned(&self) -> bool {
+        self.user == OWNER
+    }
+
     /// How tokio-postgres reaches a database through the socket.
     pub fn config(&self, database: &str) -> tokio_postgres::Config {
-        self.site.address.config(database)
+        self.site.address.config(self.user, database)
+    }
+
+    /// The same as the superuser.
+    pub(super) fn superuser_config(&self, database: &str) -> tokio_postgres::Config {
+        self.site.address.config(SUPERUSER, database)
     }
 
     /// The same as a URL that libpq and tokio-postgres read.
     pub fn url(&self, database: &str) -> String {
-        self.site.address.url(database)
+        self.site.address.url(self.user, database)
     }
 
     /// The URL over TCP, with the password in it; `None` unless [`Options::tcp_port`] was set.
     pub fn tcp_url(&self, database: &str) -> Option<String> {
-        let password = self.password.as_deref()?;
-        Some(self.site.address.tcp_url(database, password))
+        Some(self.site.address.tcp_url(self.user, self.password()?, database))
+    }
+
+    pub(super) fn password(&self) -> Option<&str> {
+        self.password.as_deref()
     }
 
     /// Writes a file into the data directory that the server can read, and no other account: a certificate,
@@ -243,7 +274,8 @@ impl Cluster {
     async fn set_tcp_password(&mut self) -> Result<(), Error> {
         let what = "cannot set the password for TCP";
         let password = self.site.data_dir.tcp_password()?;
-        let client = connect(&self.config("postgres")).await.map_err(Error::database(what))?;
+        let client =
+            connect(&self.superuser_config("postgres")).await.map_err(Error::database(what))?;
         let statement = format!("alter role {SUPERUSER} password '{password}'");
         client.batch_execute(&statement).await.map_err(Error::database(what))?;
         self.password = Some(password);

@@ -6,16 +6,25 @@ use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
 
 use super::launch::connect;
-use super::{Cluster, Error};
+use super::{Cluster, Error, OWNER};
 
 /// How long one `drop database` may take. It takes 30 ms to 1 s where nothing is wrong.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How many of them are begun.
 const ROUNDS: u32 = 12;
 
+/// The ordinary role: it makes databases and roles, and sees all sessions, as `tuskline doctor` does.
+/// Two processes may start at once.
+const MAKE_OWNER: &str = "
+do $$ begin
+  create role {owner} login createdb createrole in role pg_monitor;
+exception when duplicate_object or unique_violation then null;
+end $$";
+
 impl Cluster {
     /// Creates a database, empty or as a copy of a template without an open session. Without a
-    /// template it is enough that the database exists.
+    /// template it is enough that the database exists. In a cluster that is
+    /// [`owned`](Self::owned) the ordinary role may create schemas there.
     ///
     /// # Errors
     /// [`Error::DatabaseName`] and [`Error::Database`].
@@ -26,12 +35,28 @@ impl Cluster {
             statement.push_str(&quoted_name(template)?);
         }
         let what = format!("cannot create database {name}");
-        let client = connect(&self.config("postgres")).await;
+        let client = connect(&self.superuser_config("postgres")).await;
         let client = client.map_err(Error::database(what.clone()))?;
         match client.batch_execute(&statement).await {
-            Err(error) if template.is_none() && exists_already(&error) => Ok(()),
-            result => result.map_err(Error::database(what)),
+            Err(error) if template.is_none() && exists_already(&error) => {}
+            result => result.map_err(Error::database(what))?,
         }
+        if self.is_owned() { self.allow_owner(name).await } else { Ok(()) }
+    }
+
+    async fn allow_owner(&self, database: &str) -> Result<(), Error> {
+        let what = "cannot make the owner of the schema";
+        let client = connect(&self.superuser_config(database)).await;
+        let client = client.map_err(Error::database(what))?;
+        let mut statements = vec![MAKE_OWNER.replace("{owner}", OWNER)];
+        if let Some(password) = self.password() {
+            statements.push(format!("alter role {OWNER} password '{password}'"));
+        }
+        let database = quoted_name(database)?;
+        statements.push(format!("grant create, temporary on database {database} to {OWNER}"));
+        statements.push(format!("grant create on schema public to {OWNER}"));
+        let made = client.batch_execute(&statements.join(";")).await;
+        made.map_err(Error::database(what))
     }
 }
 

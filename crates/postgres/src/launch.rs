@@ -14,7 +14,7 @@ use super::address::Address;
 use super::binaries::Binaries;
 use super::data_dir::DataDir;
 use super::server::{Server, die_with_parent, last_complaint};
-use super::{Durability, Error, Options};
+use super::{Durability, Error, Options, SUPERUSER};
 
 /// How long a start may take, recovery after a crash included, and how long we wait for another
 /// process that starts or stops one.
@@ -70,7 +70,7 @@ pub(super) enum Answer {
 /// one too slow to answer; any other refusal is an error.
 pub(super) async fn ask(address: &Address) -> Result<Answer, Error> {
     let attempt = async {
-        let client = connect(&address.config("postgres")).await?;
+        let client = connect(&address.config(SUPERUSER, "postgres")).await?;
         client.simple_query("select 1").await
     };
     match tokio::time::timeout(ATTEMPT_LIMIT, attempt).await {

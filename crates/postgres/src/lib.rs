@@ -9,7 +9,7 @@
 //! attaches to the running server; durability is on unless a throw-away cluster was asked for.
 //!
 //! Must never: migrate a data directory of another major, stop a server it did not
-//! start, listen on a network interface other than loopback, or create accounts.
+//! start, listen on a network interface other than loopback, or create accounts of the system.
 
 mod account;
 mod address;
@@ -35,8 +35,12 @@ pub use error::Error;
 pub use server::{Server as Child, Stop, die_with_parent, last_complaint};
 pub use temporary::new_dir;
 
-/// The superuser of a private cluster, and the user of every address it hands out.
+/// The superuser of a private cluster, and the user of every address it hands out unless the cluster is
+/// [`owned`](Cluster::owned).
 pub const SUPERUSER: &str = "tuskline";
+
+/// The ordinary role of a cluster that is [`owned`](Cluster::owned): the owner of Tuskline's schema.
+pub const OWNER: &str = "tuskline_owner";
 
 /// Promise of a cluster about committed data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
