@@ -52,6 +52,9 @@ remedies! {
     ORDINARY_OWNER: "docs/roles.md#the-owner-of-the-schema", "alter role {owner} nosuperuser";
     OTHER_DATABASE_OWNER: "docs/roles.md#the-owner-of-the-schema",
         "alter database {database} owner to ROLE";
+    REVOKE: "docs/rights.md#take-a-right-away",
+        "select tuskline.revoke_lambda({lambda}, {role}, {privilege})";
+    TEAM: "docs/rights.md#close-a-lambda", "select tuskline.grant_lambda({lambda}, 'TEAM', 'own')";
     SCHEDULES: "docs/periodic.md#look-pause-remove", "tuskline periodic list";
 
     // Tasks and leases.

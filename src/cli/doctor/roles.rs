@@ -1,4 +1,5 @@
-//! Roles: whether the owner of the schema is an ordinary one, and ids that were drawn without a task.
+//! Roles: whether the owner of the schema is an ordinary one, rights that protect nothing, and ids that
+//! were drawn without a task.
 
 use anyhow::Result;
 use tokio_postgres::Client;
@@ -9,7 +10,7 @@ use super::remedy;
 /// So many ids of a day without a task are drawn on purpose: crashes pass over fewer.
 const MANY_IDS: f64 = 3.0 * 16_777_216.0;
 
-/// Roles that a line names.
+/// Roles or lambdas that a line names.
 const NAMED: usize = 5;
 
 const OWNER: &str = "
@@ -38,6 +39,57 @@ pub async fn owner(client: &Client) -> Result<Found> {
         ),
         (false, false) => Found::ok(format!("{owner}, an ordinary role")),
     })
+}
+
+/// Rights of roles that do not exist: a later role of that name would have them.
+const GONE: &str = "
+    select quote_literal(g.lambda), quote_literal(g.role), quote_literal(g.privilege), g.role
+      from tuskline.lambda_grants g where g.role_is_gone order by g.role, g.lambda, g.privilege";
+
+/// Closed lambdas without an owner that is an ordinary role, and one of the others.
+const UNTEAMED: &str = "
+    select quote_literal(g.lambda), g.lambda, min(g.role::text), bool_or(r.rolsuper)
+      from tuskline.lambda_grants g join pg_roles r on r.rolname = g.role
+           join pg_namespace n on n.nspname = 'tuskline'
+     where g.privilege = 'own' and g.lambda <> '*'
+     group by g.lambda having bool_and(r.rolsuper or r.oid = n.nspowner)
+     order by g.lambda";
+
+/// Whether each right is of a role that it restrains.
+pub async fn rights(client: &Client) -> Result<Found> {
+    let gone = client.query_typed(GONE, &[]).await?;
+    if let Some(first) = gone.first() {
+        let mut roles: Vec<&str> = gone.iter().map(|row| row.get(3)).collect();
+        roles.dedup();
+        let remedy = remedy::REVOKE.with("lambda", first.get(0)).with("role", first.get(1));
+        return Ok(Found::warn(
+            format!("rights of roles that are gone: {}", few(&roles)),
+            remedy.with("privilege", first.get(2)),
+        ));
+    }
+    let rows = client.query_typed(UNTEAMED, &[]).await?;
+    let Some(first) = rows.first() else {
+        return Ok(Found::ok("each is of a role that it restrains"));
+    };
+    let lambdas: Vec<&str> = rows.iter().map(|row| row.get(1)).collect();
+    let (owner, is_super): (&str, bool) = (first.get(2), first.get(3));
+    let owner = match is_super {
+        true => format!("{owner}, a superuser"),
+        false => format!("{owner}, the owner of the schema"),
+    };
+    Ok(Found::warn(
+        format!("no ordinary role owns {}; the first is of {owner}", few(&lambdas)),
+        remedy::TEAM.with("lambda", first.get(0)),
+    ))
+}
+
+/// The first few names, and how many more.
+fn few(names: &[&str]) -> String {
+    let named = names[..names.len().min(NAMED)].join(", ");
+    match names.len().saturating_sub(NAMED) {
+        0 => named,
+        more => format!("{named} and {more} more"),
+    }
 }
 
 /// Ids of the last day, and the tasks of their segments by the statistics of PostgreSQL. Each
@@ -80,14 +132,10 @@ pub async fn ids(client: &Client) -> Result<Found> {
         return Ok(Found::ok(said));
     }
     let rows = client.query_typed(MAY_DRAW, &[]).await?;
-    let named: Vec<&str> = rows.iter().take(NAMED).map(|row| row.get(0)).collect();
-    let more = match rows.len().saturating_sub(NAMED) {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
-    let said = match named.is_empty() {
+    let roles: Vec<&str> = rows.iter().map(|row| row.get(0)).collect();
+    let said = match roles.is_empty() {
         true => format!("{said}; no role but the owner may draw them"),
-        false => format!("{said}; {}{more} may draw them", named.join(", ")),
+        false => format!("{said}; {} may draw them", few(&roles)),
     };
     Ok(Found::warn(said, remedy::DRAWN_IDS))
 }

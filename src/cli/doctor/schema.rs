@@ -47,6 +47,7 @@ pub async fn examine(client: &Client) -> Result<Examined> {
     findings.insert(1, settle("installation", name)?);
     findings.extend([
         settle("owner", roles::owner(client).await)?,
+        settle("rights", roles::rights(client).await)?,
         settle("catalogue", damage::examine(client).await)?,
         settle("workers", leases::workers(client).await)?,
         settle("due tasks", waits::due(client).await)?,

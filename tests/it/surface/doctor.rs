@@ -18,7 +18,7 @@ const PROGRAMS: [&str; 2] = ["pg_upgrade", "timedatectl"];
 const SQL: [&str; 5] = ["alter", "grant", "rollback", "select", "vacuum"];
 
 /// A value for each name in a command.
-const VALUES: [(&str, &str); 11] = [
+const VALUES: [(&str, &str); 13] = [
     ("{connections}", "200"),
     ("{database}", "app"),
     ("{executor}", "1"),
@@ -27,6 +27,8 @@ const VALUES: [(&str, &str); 11] = [
     ("{lease}", "1"),
     ("{owner}", "postgres"),
     ("{pid}", "1"),
+    ("{privilege}", "'work'"),
+    ("{role}", "'shop'"),
     ("{slot}", "'one'"),
     ("{table}", "tuskline.timer"),
     ("{task}", "1"),
@@ -334,6 +336,55 @@ async fn an_owner_of_the_schema_that_is_no_ordinary_role_is_told() {
     assert_eq!(found["command"], format!("alter database {database} owner to ROLE"), "{found}");
     db.run(&format!("alter database {database} owner to current_user")).await;
     db.run(&format!("reassign owned by {owner} to current_user; drop owned by {owner}")).await;
+}
+
+#[tokio::test]
+async fn rights_of_roles_that_are_gone_or_that_they_do_not_restrain_are_told() {
+    let db = Db::owned().await;
+    let ok = "each is of a role that it restrains";
+    assert_eq!(found_of(&db, "rights")["said"], ok);
+    let [shop, team] =
+        ["shop", "team"].map(|role| format!("{role}_{}", db.config.get_dbname().unwrap()));
+    db.run(&format!(
+        "create role {shop}; create role {team};
+         select tuskline.define_lambda('work'), tuskline.grant_lambda('work', '{shop}', 'work', 'inspect');
+         select tuskline.grant_lambda('work', 'app_owner', 'own');"
+    ))
+    .await;
+    let found = found_of(&db, "rights");
+    assert_eq!(found["verdict"], "warn", "{found}");
+    assert_eq!(
+        found["said"],
+        "no ordinary role owns work; the first is of app_owner, the owner of the schema"
+    );
+    let grant = found["command"].as_str().unwrap();
+    assert_eq!(grant, "select tuskline.grant_lambda('work', 'TEAM', 'own')");
+    db.run(&grant.replace("TEAM", &team)).await;
+    assert_eq!(found_of(&db, "rights")["said"], ok);
+    db.run(&format!("drop role {shop}")).await;
+    for left in ["inspect", "work"] {
+        let found = found_of(&db, "rights");
+        assert_eq!(found["verdict"], "warn", "{found}");
+        assert_eq!(found["said"], format!("rights of roles that are gone: {shop}"));
+        let revoke = found["command"].as_str().unwrap();
+        assert_eq!(revoke, format!("select tuskline.revoke_lambda('work', '{shop}', '{left}')"));
+        db.run(revoke).await;
+    }
+    assert_eq!(found_of(&db, "rights")["said"], ok);
+    let mut superuser = db.config.clone();
+    superuser.user(crate::support::superuser());
+    let superuser = Db::on(superuser, db.cell).await;
+    superuser.run(&format!("alter role {team} superuser")).await;
+    let found = found_of(&db, "rights");
+    superuser.run(&format!("alter role {team} nosuperuser")).await;
+    let said = found["said"].as_str().unwrap();
+    assert!(said.starts_with("no ordinary role owns work; the first is of "), "{said}");
+    db.run("select tuskline.revoke_lambda('work', 'app_owner', 'own')").await;
+    superuser.run(&format!("alter role {team} superuser")).await;
+    let found = found_of(&db, "rights");
+    superuser.run(&format!("alter role {team} nosuperuser")).await;
+    let expected = format!("no ordinary role owns work; the first is of {team}, a superuser");
+    assert_eq!(found["said"], expected);
 }
 
 #[tokio::test]
