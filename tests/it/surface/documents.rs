@@ -149,7 +149,7 @@ async fn every_block_runs_or_says_why_not() {
                 Ok(true) => {
                     if db.is_none() {
                         db = Some(match &*name {
-                            "docs/rights.md" => Db::owned().await,
+                            "docs/rights.md" | "docs/rights-example.md" => Db::owned().await,
                             _ => Db::of_cell_0().await,
                         });
                     }
