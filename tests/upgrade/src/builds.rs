@@ -8,6 +8,11 @@ use anyhow::{Context as _, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
+use tuskline_postgres::OWNER;
+
+/// The roles of the clients and the workers.
+pub const CLIENT: &str = "step_client";
+pub const WORKER: &str = "step_worker";
 
 /// Longest time that a process may take to end.
 const END: Duration = Duration::from_secs(60);
@@ -45,11 +50,16 @@ impl Build {
     }
 
     pub fn work(&self) -> Result<Running> {
-        self.start("worker", self.load("work"))
+        self.work_as(WORKER)
+    }
+
+    /// A worker of another role.
+    pub fn work_as(&self, role: &str) -> Result<Running> {
+        self.start("worker", self.load(role, "work"))
     }
 
     pub fn schedule(&self) -> Result<Running> {
-        self.start("client", self.load("schedule"))
+        self.start("client", self.load(CLIENT, "schedule"))
     }
 
     fn tuskline(&self, command: &str) -> Command {
@@ -58,9 +68,10 @@ impl Build {
         program
     }
 
-    fn load(&self, role: &str) -> Command {
+    fn load(&self, role: &str, act: &str) -> Command {
+        let url = self.url.replacen(OWNER, role, 1);
         let mut program = Command::new(self.directory.join("upgrade-load"));
-        program.args(["--url", &self.url, "--build", self.name, role]).stdout(Stdio::piped());
+        program.args(["--url", &url, "--build", self.name, act]).stdout(Stdio::piped());
         program
     }
 

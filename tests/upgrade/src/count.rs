@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
 use tokio_postgres::Client;
 
+use super::rights::Rights;
+
 /// The lambda, and the table in which each attempt leaves a row.
 pub const SETUP: &str = "
     select tuskline.define_lambda('step');
@@ -64,6 +66,8 @@ pub struct Verdict {
     unplanned_failures: i64,
     /// Attempts after the first one, but for those that follow a planned failure.
     repeated: i64,
+    /// The rights that were granted while both builds worked.
+    pub rights: Option<Rights>,
     error: Option<String>,
 }
 
@@ -74,6 +78,7 @@ impl Verdict {
             && self.cells.len() == CELLS
             && self.cells.iter().all(|cell| cell.successes >= self.least)
             && self.old_set < self.new_set
+            && self.rights.as_ref().is_some_and(|rights| rights.are_kept(self.least))
     }
 }
 
@@ -92,6 +97,9 @@ impl fmt::Display for Verdict {
             "failed attempts: {planned_failures} planned, {unplanned_failures} not; \
              repeated without a plan: {repeated}"
         )?;
+        if let Some(rights) = &self.rights {
+            write!(f, "{rights}")?;
+        }
         if let Some(error) = &self.error {
             writeln!(f, "the last error of a client: {error}")?;
         }
@@ -148,6 +156,7 @@ pub async fn until_done(
         planned_failures: count(client, &failures("")).await?,
         unplanned_failures: count(client, &failures("not")).await?,
         repeated: count(client, repeated).await?,
+        rights: None,
         error: said.into_iter().find_map(|one| one.error),
     })
 }
@@ -170,7 +179,7 @@ async fn cells(client: &Client, old_set: i32) -> Result<Vec<Cell>> {
     Ok(rows.iter().map(cell).collect())
 }
 
-async fn count(client: &Client, sql: &str) -> Result<i64> {
+pub async fn count(client: &Client, sql: &str) -> Result<i64> {
     Ok(client.query_one(sql, &[]).await?.get(0))
 }
 
@@ -202,6 +211,7 @@ mod tests {
             planned_failures: 8,
             unplanned_failures: 0,
             repeated: 0,
+            rights: Some(Rights { successes: 50, stranger_ended: true, deadlocks: 0 }),
             error: None,
         }
     }
@@ -209,7 +219,7 @@ mod tests {
     #[test]
     fn each_count_decides() {
         assert!(good().is_good());
-        let bad: [fn(&mut Verdict); 8] = [
+        let bad: [fn(&mut Verdict); 12] = [
             |one| one.failed = 1,
             |one| one.lost = 1,
             |one| one.twice = 1,
@@ -218,6 +228,10 @@ mod tests {
             |one| one.cells[3].successes = 49,
             |one| one.cells.truncate(7),
             |one| one.new_set = 1,
+            |one| one.rights = None,
+            |one| one.rights.as_mut().unwrap().successes = 49,
+            |one| one.rights.as_mut().unwrap().stranger_ended = false,
+            |one| one.rights.as_mut().unwrap().deadlocks = 1,
         ];
         for (number, spoil) in bad.iter().enumerate() {
             let mut verdict = good();

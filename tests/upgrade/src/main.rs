@@ -1,12 +1,14 @@
 //! `./x upgrade`: two builds share a database while it is migrated under load.
 //!
 //! Old and new clients schedule, and old and new workers work, on the old schema. After `migrate`
-//! they go on, on the new one. Then the old server and the old worker end. No call may fail, and no
-//! task may be lost. No attempt may fail or be repeated, except those that the load plans. A result
-//! that the schema refuses is repeated by another worker and loses nothing.
+//! they go on, on the new one. The first grant closes their lambda, and they go on. Then the old
+//! server and the old worker end. No call may fail, and no task may be lost. No attempt may fail or
+//! be repeated, except those that the load plans. A result that the schema refuses is repeated by
+//! another worker and loses nothing. Last, the registration of an old worker without a right ends.
 
 mod builds;
 mod count;
+mod rights;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -40,7 +42,7 @@ struct Upgrade {
 #[tokio::main]
 async fn main() -> Result<ExitCode> {
     let arguments = Upgrade::parse();
-    let cluster = Cluster::temporary(Vec::new()).await?;
+    let cluster = Cluster::temporary(Vec::new()).await?.owned();
     cluster.create_database("upgrade", None).await?;
     let url = cluster.url("upgrade");
     let verdict = run(&arguments, &url).await?;
@@ -59,6 +61,7 @@ async fn run(arguments: &Upgrade, url: &str) -> Result<Verdict> {
     old.migrate().await?;
     let client = connect(url).await?;
     client.batch_execute(count::SETUP).await?;
+    client.batch_execute(rights::ROLES).await?;
     let old_set = set(&client).await?;
     let mut old_server = old.serve()?;
     let clients = [old.schedule()?, new.schedule()?];
@@ -78,6 +81,9 @@ async fn run(arguments: &Upgrade, url: &str) -> Result<Verdict> {
     say("new schema: the worker of the old build is alone");
     new_worker.stop().await?;
     sleep(phase / 2).await;
+    say("its lambda is closed, while it works");
+    let closed_at = rights::close(&client).await?;
+    sleep(phase / 2).await;
     old_server.assert_running()?;
     say("the server of the new build takes over, then the old worker ends");
     let new_worker = new.work()?;
@@ -90,8 +96,10 @@ async fn run(arguments: &Upgrade, url: &str) -> Result<Verdict> {
         said.push(client.stop().await?);
     }
     let sets = (old_set, new_set);
-    let verdict = count::until_done(&client, &said, sets, arguments.seconds).await?;
+    let mut verdict = count::until_done(&client, &said, sets, arguments.seconds).await?;
     new_worker.stop().await?;
+    say("the lambda is closed to a worker of the old build without a right");
+    verdict.rights = Some(rights::examine(&old, &client, closed_at).await?);
     new_server.stop().await?;
     Ok(verdict)
 }
