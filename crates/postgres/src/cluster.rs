@@ -16,7 +16,7 @@ use super::init::make_cluster;
 use super::launch::{Answer, Patience, START_LIMIT, Site, ask, connect};
 use super::server::{Server, Stop};
 use super::temporary::{AtTheEnd, Warden, new_dir};
-use super::{Durability, Error, OWNER, Options, SUPERUSER};
+use super::{Durability, Error, Options, SUPERUSER};
 
 /// A running server, ours or one that was found running. Dropping it stops ours and waits for its
 /// end: a moment, at worst 80 s.
@@ -28,7 +28,7 @@ pub struct Cluster {
     pid: u32,
     attached: bool,
     /// The role of every address.
-    user: &'static str,
+    pub(super) user: &'static str,
     password: Option<String>,
     at_the_end: AtTheEnd,
     /// Dropped last: it waits for the server's end.
@@ -90,20 +90,6 @@ impl Cluster {
         };
         cluster.attach_or_launch().await?;
         Ok(cluster)
-    }
-
-    /// The same cluster for an ordinary role, [`OWNER`](super::OWNER): it is the user of every
-    /// address, and [`create_database`](Self::create_database) gives it what an owner of a schema
-    /// needs.
-    #[must_use]
-    pub fn owned(mut self) -> Self {
-        self.user = OWNER;
-        self
-    }
-
-    /// Whether its addresses are those of the ordinary role.
-    pub(super) fn is_owned(&self) -> bool {
-        self.user == OWNER
     }
 
     /// How tokio-postgres reaches a database through the socket.

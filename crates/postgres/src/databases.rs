@@ -22,6 +22,15 @@ exception when duplicate_object or unique_violation then null;
 end $$";
 
 impl Cluster {
+    /// The same cluster for an ordinary role, [`OWNER`]: it is the user of every
+    /// address, and [`create_database`](Self::create_database) gives it what an owner of a schema
+    /// needs.
+    #[must_use]
+    pub fn owned(mut self) -> Self {
+        self.user = OWNER;
+        self
+    }
+
     /// Creates a database, empty or as a copy of a template without an open session. Without a
     /// template it is enough that the database exists. In a cluster that is
     /// [`owned`](Self::owned) the ordinary role may create schemas there.
@@ -41,7 +50,7 @@ impl Cluster {
             Err(error) if template.is_none() && exists_already(&error) => {}
             result => result.map_err(Error::database(what))?,
         }
-        if self.is_owned() { self.allow_owner(name).await } else { Ok(()) }
+        if self.user == OWNER { self.allow_owner(name).await } else { Ok(()) }
     }
 
     async fn allow_owner(&self, database: &str) -> Result<(), Error> {
