@@ -22,6 +22,7 @@ mod invariants;
 mod large_payloads;
 mod locked_rows;
 mod lost_answers;
+mod lost_rights;
 mod many;
 mod many_lambdas;
 mod no_concurrent_execution;

@@ -138,6 +138,12 @@ pub(crate) async fn register_executor(client: &Client, new: &Registration<'_>) -
     Ok(client.query_typed_one(sql, parameters).await?.get(0))
 }
 
+/// Those of the lambdas on which the role has the right `work`.
+pub(crate) async fn lambdas_to_work_on(client: &Client, lambdas: &[String]) -> Result<Vec<String>> {
+    let sql = "select array(select l from unnest($1::text[]) as l where tuskline.may(l, 'work'))";
+    Ok(client.query_typed_one(sql, &[(&lambdas, Type::TEXT_ARRAY)]).await?.get(0))
+}
+
 pub(crate) async fn end_executor(client: &Client, executor: i64) -> Result<()> {
     let sql = "select tuskline.end_executor($1)";
     client.query_typed(sql, &[(&executor, Type::INT8)]).await.map(drop)

@@ -132,6 +132,7 @@ impl WorkerBuilder {
         Ok(Worker {
             statistics: Arc::new(Statistics::new(names)),
             controller: Arc::default(),
+            refusal: Arc::default(),
             #[cfg(feature = "metrics")]
             metrics: self.metrics,
             database: self.address?,

@@ -4,6 +4,7 @@
 //! one for exchanges the worker registers. If the server has fewer for it, it keeps none and waits.
 
 use std::io;
+use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use tokio_postgres::error::SqlState;
@@ -98,7 +99,10 @@ pub(crate) async fn enlist(
         let refused = tokio::select! {
             () = worker.shutdown.cancelled() => return Ok(None),
             answer = attempt(worker, former) => match answer {
-                Ok(enlisted) => return Ok(Some(enlisted)),
+                Ok(enlisted) => {
+                    note(worker, None);
+                    return Ok(Some(enlisted));
+                }
                 Err(Refusal::Unrecovered(error)) => {
                     let limit = worker.config.request_timeout;
                     Refusal::Later(recover(&worker.database, limit).await.err().unwrap_or(error))
@@ -115,11 +119,18 @@ pub(crate) async fn enlist(
         tries += 1;
         let pause = backoff.rest();
         log.waiting(&error, pause);
+        note(worker, Some(&error));
         tokio::select! {
             () = worker.shutdown.cancelled() => return Ok(None),
             () = tokio::time::sleep(pause) => {}
         }
     }
+}
+
+/// For the probe.
+fn note(worker: &Worker, refusal: Option<&Error>) {
+    let text = refusal.map(|error| format!("{error:#}"));
+    *worker.refusal.lock().unwrap_or_else(PoisonError::into_inner) = text;
 }
 
 async fn attempt(worker: &Worker, former: Option<i64>) -> Result<Enlisted, Refusal> {
@@ -141,17 +152,7 @@ async fn attempt(worker: &Worker, former: Option<i64>) -> Result<Enlisted, Refus
             in_time(limit, Unknown, hsc::define_lambda(&control, name)).await?;
         }
     }
-    let installation = worker.config.installation();
-    let registration = Registration {
-        lambdas: &names,
-        lease: worker.config.lease,
-        installation: &installation,
-        connections: i32::try_from(worker.config.exchange_connections + FURTHER_CONNECTIONS)
-            .unwrap_or(i32::MAX),
-        former,
-    };
-    let sent_ns = clock_ns();
-    let executor = in_time(limit, Unknown, hsc::register_executor(&control, &registration)).await?;
+    let (names, sent_ns, executor) = register(worker, &control, names, former).await?;
     let served = in_time(limit, Unavailable, hsc::executor_lambdas(&control, &names)).await?;
     let max_attempts = in_time(limit, Unavailable, hsc::max_attempts(&control, &names)).await?;
     let limit = worker.config.self_termination;
@@ -177,6 +178,50 @@ async fn attempt(worker: &Worker, former: Option<i64>) -> Result<Enlisted, Refus
         control,
         exchange,
     })
+}
+
+/// Registers for the lambdas on which the role has the right `work`. Returns them, when the registration was
+/// sent, and its number. The role is asked about only when the database refuses it.
+///
+/// The lambdas that are left out are logged. They are tried again with the next registration.
+async fn register(
+    worker: &Worker,
+    control: &Session,
+    names: Vec<String>,
+    former: Option<i64>,
+) -> Result<(Vec<String>, u64, i64), Refusal> {
+    let (config, limit) = (&worker.config, worker.config.request_timeout);
+    let installation = config.installation();
+    let register = async |lambdas: &[String]| {
+        let registration = Registration {
+            lambdas,
+            lease: config.lease,
+            installation: &installation,
+            connections: i32::try_from(config.exchange_connections + FURTHER_CONNECTIONS)
+                .unwrap_or(i32::MAX),
+            former,
+        };
+        let sent_ns = clock_ns();
+        let registered = hsc::register_executor(control, &registration);
+        in_time(limit, Unknown, registered).await.map(|executor| (sent_ns, executor))
+    };
+    let refused = match register(&names).await {
+        Err(Refusal::Final(error)) if error.kind() == ErrorKind::Denied => error,
+        answered => return answered.map(|(sent_ns, executor)| (names, sent_ns, executor)),
+    };
+    // An error here tells less than the refusal.
+    let asked = in_time(limit, Unavailable, hsc::lambdas_to_work_on(control, &names)).await;
+    let (left, lost): (Vec<_>, Vec<_>) = match asked {
+        Ok(left) => names.into_iter().partition(|name| left.contains(name)),
+        Err(_) => return Err(Refusal::Final(refused)),
+    };
+    if left.is_empty() || lost.is_empty() {
+        return Err(Refusal::Final(refused));
+    }
+    let (sent_ns, executor) = register(&left).await?;
+    let refusal = format!("{refused:#}");
+    tracing::warn!(lambdas = ?lost, refusal, "the worker goes on without lambdas that its role may not work on");
+    Ok((left, sent_ns, executor))
 }
 
 /// The answer of a server that may accept a connection and send nothing; an error after `limit`. `broken`:

@@ -31,6 +31,8 @@ pub(crate) struct Metrics {
     pub(crate) statistics: Arc<Statistics>,
     /// The controller of the present registration. There is none between two registrations.
     pub(super) controller: Arc<Mutex<Weak<Controller>>>,
+    /// Why the last try to register failed.
+    pub(super) refusal: Arc<Mutex<Option<String>>>,
 }
 
 /// Answers on a port until dropped.
@@ -60,8 +62,8 @@ impl Metrics {
             "/metrics" => (StatusCode::OK, metrics::CONTENT_TYPE, metrics::text(self.families())),
             "/healthz" => (StatusCode::OK, plain, "up\n".to_owned()),
             "/readyz" => match self.controller() {
-                Some(_) => (StatusCode::OK, plain, "registered\n".to_owned()),
-                None => (StatusCode::SERVICE_UNAVAILABLE, plain, "not registered\n".to_owned()),
+                Some(controller) => (StatusCode::OK, plain, ready(&controller)),
+                None => (StatusCode::SERVICE_UNAVAILABLE, plain, self.unready()),
             },
             _ => (StatusCode::NOT_FOUND, plain, "/metrics, /healthz, /readyz\n".to_owned()),
         };
@@ -77,6 +79,13 @@ impl Metrics {
         self.controller.lock().unwrap_or_else(PoisonError::into_inner).upgrade()
     }
 
+    fn unready(&self) -> String {
+        match &*self.refusal.lock().unwrap_or_else(PoisonError::into_inner) {
+            None => "not registered\n".to_owned(),
+            Some(refusal) => format!("not registered: {refusal}\n"),
+        }
+    }
+
     fn families(&self) -> Vec<Family> {
         let mut families = self.statistics.families();
         let controller = self.controller();
@@ -89,6 +98,15 @@ impl Metrics {
         families.push(registered);
         families.extend(usage(controller.as_deref()));
         families
+    }
+}
+
+/// Names the lambdas on which the role has no right.
+fn ready(controller: &Controller) -> String {
+    let without: Vec<&str> = controller.unserved().collect();
+    match without.is_empty() {
+        true => "registered\n".to_owned(),
+        false => format!("registered, without the right to work on {}\n", without.join(", ")),
     }
 }
 
@@ -119,8 +137,8 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let statistics = Arc::new(Statistics::new(Vec::new()));
-        let serving =
-            tokio::spawn(serve(listener, Metrics { statistics, controller: Arc::default() }));
+        let (controller, refusal) = Default::default();
+        let serving = tokio::spawn(serve(listener, Metrics { statistics, controller, refusal }));
         let mut silent = Vec::new();
         for _ in 0..MOST_CONNECTIONS + 4 {
             silent.push(TcpStream::connect(address).await.unwrap());

@@ -77,6 +77,8 @@ pub struct Worker {
     pub(crate) statistics: Arc<Statistics>,
     /// The controller of the present registration, for the metrics.
     controller: Arc<Mutex<Weak<Controller>>>,
+    /// Why the last try to register failed; none: it did not.
+    refusal: Arc<Mutex<Option<String>>>,
     #[cfg(feature = "metrics")]
     pub(crate) metrics: Option<std::net::SocketAddr>,
 }
@@ -96,9 +98,13 @@ impl Worker {
     /// body has not stopped in time, or goes on although it was told to stop and `cancel_grace` is over,
     /// the process ends instead.
     ///
+    /// It serves the lambdas on which its role has the right `work`, and logs those that it leaves out. When a
+    /// right is revoked it stops its bodies and registers again for what is left. With nothing left it waits.
+    ///
     /// # Errors
     /// [`Invalid`](crate::ErrorKind::Invalid): the knobs, no lambda, two of one name, an unknown one;
-    /// [`Incompatible`](crate::ErrorKind::Incompatible); [`Denied`](crate::ErrorKind::Denied);
+    /// [`Incompatible`](crate::ErrorKind::Incompatible); [`Denied`](crate::ErrorKind::Denied), also if the role has
+    /// no right on any lambda at the start;
     /// [`Unavailable`](crate::ErrorKind::Unavailable) when the database cannot be reached at the start, and
     /// after a drain when a part of it has panicked or a lambda gets no threads. A server that has no
     /// connection left is waited for.
@@ -124,9 +130,12 @@ impl Worker {
             let listener = tokio::net::TcpListener::bind(address).await.map_err(|error| {
                 Error::unavailable(format!("cannot listen on {address} for metrics: {error}"))
             })?;
-            let (statistics, controller) =
-                (Arc::clone(&self.statistics), Arc::clone(&self.controller));
-            signals.spawn(metrics::serve(listener, metrics::Metrics { statistics, controller }));
+            let figures = metrics::Metrics {
+                statistics: Arc::clone(&self.statistics),
+                controller: Arc::clone(&self.controller),
+                refusal: Arc::clone(&self.refusal),
+            };
+            signals.spawn(metrics::serve(listener, figures));
         }
         let mut former = None;
         while let Some(enlisted) = enlist(&self, former).await? {
