@@ -18,6 +18,19 @@ use tuskline_sdk::{Address, connect_in_turn, drive};
 /// again for the server to answer on it; then the next host is asked.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Begin of the option of an address that sets a role.
+const SET_ROLE: &str = "-c role=";
+
+/// Refuses a session without a role: a pooler has ignored the option that sets it.
+const NEED_ROLE: &str = "
+    do $$ begin
+      if current_setting('role') = 'none' then
+        raise insufficient_privilege using
+          message = 'a pooler ignores the parameter options, which sets the role',
+          hint = 'connect to the server directly';
+      end if;
+    end $$";
+
 /// Deadlines that the server applies to a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Deadlines {
@@ -117,7 +130,11 @@ impl Session {
             drive(connection, hear).await;
             bell.notify_one();
         });
-        Ok(Self { client, address, driver, notified })
+        let session = Self { client, address, driver, notified };
+        if session.address.config().get_options().is_some_and(|all| all.contains(SET_ROLE)) {
+            session.client.batch_execute(NEED_ROLE).await?;
+        }
+        Ok(session)
     }
 
     /// As [`Session::open`], and listens on `channel`, a plain identifier.

@@ -17,7 +17,7 @@ use crate::session::{Deadlines, Session};
 pub fn find(global: &Global) -> Result<Address> {
     match given(global)? {
         Some(address) => Ok(address),
-        None => dev::running().ok_or_else(none),
+        None => Ok(acting(global, dev::running().ok_or_else(none)?)),
     }
 }
 
@@ -38,7 +38,15 @@ fn given(global: &Global) -> Result<Option<Address>> {
     let url = global.database_url.clone().filter(filled).or_else(fallback);
     // libpq's variables are an address as well.
     let url = url.or_else(|| std::env::var_os("PGHOST").map(|_| "postgresql://".to_owned()));
-    url.map(|url| parse(&url)).transpose()
+    url.map(|url| Ok(acting(global, parse(&url)?))).transpose()
+}
+
+/// The address with the role of `--role`.
+fn acting(global: &Global, address: Address) -> Address {
+    match global.role.as_deref() {
+        None | Some("" | "none") => address,
+        Some(role) => address.acting_as(role),
+    }
 }
 
 /// Reads an address. No error quotes it: it may hold a password.

@@ -139,6 +139,10 @@ fn in_words(error: &anyhow::Error) -> Report {
 const NO_ENTRY: &str = "no line of pg_hba.conf admits this login from here: there may be one for TLS only \
      (sslmode=require or stronger), or for another user, database or host";
 
+/// The function of the server that refuses a setting; no other setting of ours needs a privilege. The text of the
+/// refusal is translated, this name is not.
+const SETS_ROLE: &str = "call_string_check_hook";
+
 /// Reports a refusal of the server.
 fn of_server(refusal: &DbError, error: &anyhow::Error) -> Report {
     let code = refusal.code().code();
@@ -165,9 +169,14 @@ fn of_server(refusal: &DbError, error: &anyhow::Error) -> Report {
         &SqlState::READ_ONLY_SQL_TRANSACTION => {
             Some("this server is a standby or read-only: connect to the primary")
         }
-        &SqlState::INSUFFICIENT_PRIVILEGE => {
+        &SqlState::INSUFFICIENT_PRIVILEGE if refusal.routine() == Some(SETS_ROLE) => {
+            Some("the login must be a member of the role: grant the role to the login")
+        }
+        &SqlState::INSUFFICIENT_PRIVILEGE if refusal.hint().is_none() => {
             Some("the role lacks a privilege: a group of `tuskline roles` may have it")
         }
+        // Only `--role` and `migrate` insist on it.
+        &SqlState::PROTOCOL_VIOLATION => Some("connect to the server directly"),
         &SqlState::DISK_FULL => {
             Some("the server's disk is full: free some space there; nothing was changed")
         }

@@ -18,6 +18,10 @@ pub struct Global {
     #[arg(long, global = true, value_name = "URL", env = "TUSKLINE_DATABASE_URL")]
     #[arg(hide_env_values = true, help_heading = GLOBAL)]
     pub database_url: Option<String>,
+    /// Act as this role, of which the login is a member.
+    #[arg(long, global = true, value_name = "NAME", env = "TUSKLINE_ROLE")]
+    #[arg(hide_env_values = true, help_heading = GLOBAL)]
+    pub role: Option<String>,
     /// Print JSON.
     #[arg(long, global = true, help_heading = GLOBAL)]
     pub json: bool,

@@ -57,12 +57,12 @@ impl Bare {
 
 /// The pooler between refuses the startup parameter `options`, or ignores it.
 #[derive(Clone, Copy, Debug)]
-enum Pooler {
+pub(super) enum Pooler {
     Refuses,
     Ignores,
 }
 
-async fn pool(listener: TcpListener, socket: PathBuf, how: Pooler) {
+pub(super) async fn pool(listener: TcpListener, socket: PathBuf, how: Pooler) {
     loop {
         let (client, _) = listener.accept().await.unwrap();
         let server = UnixStream::connect(&socket).await.unwrap();

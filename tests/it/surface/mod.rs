@@ -7,6 +7,7 @@
 mod attacks;
 mod bad_input;
 mod board;
+mod callers;
 mod cli;
 mod clients;
 mod costs;

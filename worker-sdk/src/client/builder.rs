@@ -24,6 +24,7 @@ const CONNECTIONS: usize = 8;
 #[must_use = "a builder does nothing until `connect`"]
 pub struct ClientBuilder {
     address: Result<Address, Error>,
+    role: Option<Arc<str>>,
     connections: usize,
     deadline: Duration,
 }
@@ -32,10 +33,13 @@ impl ClientBuilder {
     pub(super) fn new(address: impl IntoAddress) -> Self {
         let address = address.into_address();
         let address = address.map_err(|error| Error::refused(Code::InvalidUrl, error));
-        Self { address, connections: CONNECTIONS, deadline: DEADLINE }
+        Self { address, role: None, connections: CONNECTIONS, deadline: DEADLINE }
     }
 
     setters! {
+        /// Acts as this role from the start: see [`Client::as_role`]. Default: the role of the login.
+        role(role: impl Into<Arc<str>>) = Some(role.into());
+
         /// Most connections at once. At least 1; default 8.
         connections(connections: usize) = connections;
 
@@ -60,7 +64,7 @@ impl ClientBuilder {
 
     /// Opens no connection yet. `runtime` drives its connections; none: the runtime of each caller.
     pub(crate) fn lazy(self, runtime: Option<Handle>) -> Result<Client, Error> {
-        let Self { address, connections, deadline } = self;
+        let Self { address, role, connections, deadline } = self;
         if connections == 0 {
             let text = "connections must be at least 1, got 0";
             return Err(Error::refused(Code::InvalidSetting, text));
@@ -76,6 +80,6 @@ impl ClientBuilder {
         });
         let end_listener = Arc::new(EndListener::on(address.clone(), runtime.clone()));
         let pool = Pool::own(address, connections, runtime)?;
-        Ok(Client { sender: OnPool { pool, deadline, end_listener } })
+        Ok(Client { sender: OnPool { pool, role, deadline, end_listener } })
     }
 }

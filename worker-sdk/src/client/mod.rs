@@ -26,6 +26,7 @@ use std::time::Duration;
 
 use tokio::sync::Mutex;
 use tokio::time::timeout;
+use tokio_postgres::types::Type;
 
 use crate::client::builder::{ClientBuilder, DEADLINE};
 use crate::client::chain::{On, ScheduledBatch};
@@ -36,6 +37,7 @@ pub use crate::client::sender::{InTransaction, OnPool};
 use crate::client::session::Transaction;
 use crate::client::status::TaskStatus;
 use crate::db::address::IntoAddress;
+use crate::db::role::SET_ROLE;
 use crate::error::{Error, ErrorKind};
 use crate::task::TaskId;
 
@@ -75,7 +77,7 @@ impl Client {
     /// server's warnings, so a commit whose wait for a synchronous standby was cancelled is not noticed.
     pub fn on(pool: deadpool_postgres::Pool) -> Self {
         let (pool, end_listener) = (Pool::given(pool), Arc::default());
-        Self { sender: OnPool { pool, deadline: DEADLINE, end_listener } }
+        Self { sender: OnPool { pool, role: None, deadline: DEADLINE, end_listener } }
     }
 
     /// The same client with another longest wait for an answer: see [`ClientBuilder::deadline`].
@@ -84,8 +86,23 @@ impl Client {
         Self { sender: OnPool { deadline, ..self.sender.clone() } }
     }
 
+    /// The same client acting as another role, of which the login is a member. The database checks the rights of
+    /// that role. `none` is the login.
+    ///
+    /// Each call sets the role in its own transaction, so a transaction pooler may stand between, and clients of
+    /// several roles may share the connections. In a transaction of yours ([`Client::within`],
+    /// [`Client::connection`]) the role is the one that you set there: `set local role`.
+    ///
+    /// # Errors
+    /// None here. Each call is refused for a role that does not exist ([`Invalid`](crate::ErrorKind::Invalid))
+    /// or that the login may not set ([`Denied`](crate::ErrorKind::Denied)).
+    #[must_use]
+    pub fn as_role(&self, role: impl Into<Arc<str>>) -> Self {
+        Self { sender: OnPool { role: Some(role.into()), ..self.sender.clone() } }
+    }
+
     /// The same calls on your own connection or transaction: their changes commit or roll back with it.
-    /// After your commit, ask [`Connection::confirm`].
+    /// After your commit, ask [`Connection::confirm`]. They act as the role that the transaction has.
     pub fn within(transaction: &mut impl Transaction) -> TransactionClient<'_> {
         Client { sender: InTransaction(Mutex::new(transaction)) }
     }
@@ -118,6 +135,10 @@ impl Client {
         let mut connection = self.sender.pool.get().await?;
         let call = async {
             let mut transaction = connection.transaction().await.map_err(Error::from_read)?;
+            if let Some(role) = &self.sender.role {
+                let set = transaction.query_typed(SET_ROLE, &[(&&**role, Type::TEXT)]).await;
+                set.map_err(Error::from_read)?;
+            }
             let within = Self::within(&mut transaction);
             let ids = within.schedule_many(tasks).await?;
             let then = within.schedule_then(&ids, On::Always, then).await?;

@@ -15,6 +15,7 @@ use crate::client::session::sealed::Session;
 use crate::client::session::{Answering, answer};
 use crate::client::wait::EndListener;
 use crate::db::Parameters;
+use crate::db::role::in_role;
 use crate::error::{Error, ErrorKind};
 
 /// Sends one statement of a client.
@@ -33,6 +34,8 @@ pub trait Sender: Send + Sync {
 #[derive(Debug, Clone)]
 pub struct OnPool {
     pub(super) pool: Pool,
+    /// The role of each call; none: that of the login.
+    pub(super) role: Option<Arc<str>>,
     pub(super) deadline: Duration,
     pub(super) end_listener: Arc<EndListener>,
 }
@@ -46,7 +49,7 @@ impl Sender for OnPool {
     ) -> Answering<'a> {
         Box::pin(async move {
             let connection = self.pool.get().await?;
-            let rows = timeout(self.deadline, connection.query_prepared(sql, parameters)).await;
+            let rows = timeout(self.deadline, self.ask(&connection, sql, parameters)).await;
             let rows = rows.ok().map(|rows| answer(rows, broken));
             self.answered(connection, rows, broken)
         })
@@ -54,6 +57,20 @@ impl Sender for OnPool {
 }
 
 impl OnPool {
+    /// Sends one statement, in the role. Always in a transaction that sets it: whether a transaction pooler stands
+    /// between is not known here.
+    pub(super) async fn ask(
+        &self,
+        connection: &Connection,
+        sql: &str,
+        parameters: &Parameters<'_>,
+    ) -> Result<Vec<tokio_postgres::Row>, tokio_postgres::Error> {
+        match &self.role {
+            None => connection.query_prepared(sql, parameters).await,
+            Some(role) => in_role(connection, role, connection.query_typed(sql, parameters)).await,
+        }
+    }
+
     /// The answer of a call; none: it did not come in time. Then the connection is closed: the next caller must
     /// not read that answer. A change is unknown if its commit may be missing on the synchronous standby.
     pub(super) fn answered<T>(

@@ -61,6 +61,24 @@ impl Address {
         self
     }
 
+    /// The same address with sessions that begin as a role. By a startup parameter: a SET would change sessions of
+    /// other clients of a transaction pooler. A pooler refuses the parameter, or ignores it.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn acting_as(self, role: &str) -> Self {
+        let before = self.config.get_options().unwrap_or_default();
+        let mut options = format!("{before} -c role=");
+        for one in role.chars() {
+            if one == '\\' || one.is_ascii_whitespace() {
+                options.push('\\');
+            }
+            options.push(one);
+        }
+        self.with(|config| {
+            config.options(options);
+        })
+    }
+
     /// How to reach its hosts.
     pub(crate) fn tls(&self) -> &TlsSettings {
         &self.tls

@@ -6,6 +6,7 @@ use std::convert::Infallible;
 use std::fmt;
 use std::future::poll_fn;
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -14,10 +15,12 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_postgres::error::SqlState;
-use tokio_postgres::{AsyncMessage, Client, Connection, Notification};
+use tokio_postgres::{AsyncMessage, Client, Connection, Notification, Row};
 
+use crate::db::Parameters;
 use crate::db::address::Address;
 use crate::db::multi_host::connect_in_turn;
+use crate::db::role::in_role;
 use crate::db::uncertain_commit::UncertainCommits;
 
 /// Notifications, as they come.
@@ -39,6 +42,8 @@ const PARTING: Duration = Duration::from_millis(500);
 pub(crate) struct Session {
     client: Client,
     uncertain: UncertainCommits,
+    /// Set for each call: a pooler stands between.
+    role: Option<Arc<str>>,
     _held: oneshot::Sender<Infallible>,
 }
 
@@ -54,6 +59,39 @@ impl Session {
     /// Uncertain commits so far. If a call raises the number, its commit is uncertain.
     pub(crate) fn uncertain_commits(&self) -> u64 {
         self.uncertain.count()
+    }
+
+    /// Sets this role for each call from now on.
+    pub(crate) fn act_as(&mut self, role: Option<&Arc<str>>) {
+        self.role = role.cloned();
+    }
+
+    /// As the call of tokio-postgres, in the role. Must never: be a statement of more than one transaction.
+    pub(crate) async fn query_typed(
+        &self,
+        sql: &str,
+        parameters: &Parameters<'_>,
+    ) -> Result<Vec<Row>, tokio_postgres::Error> {
+        self.in_role(self.client.query_typed(sql, parameters)).await
+    }
+
+    /// The same for one row.
+    pub(crate) async fn query_typed_one(
+        &self,
+        sql: &str,
+        parameters: &Parameters<'_>,
+    ) -> Result<Row, tokio_postgres::Error> {
+        self.in_role(self.client.query_typed_one(sql, parameters)).await
+    }
+
+    async fn in_role<T>(
+        &self,
+        call: impl Future<Output = Result<T, tokio_postgres::Error>>,
+    ) -> Result<T, tokio_postgres::Error> {
+        match &self.role {
+            Some(role) => in_role(&self.client, role, call).await,
+            None => call.await,
+        }
     }
 }
 
@@ -184,7 +222,7 @@ async fn open(
             driver.abort();
         }
     });
-    Ok(Session { client, uncertain, _held: held })
+    Ok(Session { client, uncertain, role: None, _held: held })
 }
 
 /// Drives a connection to its end, and hears what the server says between the answers.

@@ -6,11 +6,11 @@ mod result_status;
 
 use std::time::Duration;
 
-use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 
 use crate::db::Parameters;
+use crate::db::connect::Session;
 
 #[cfg(test)]
 pub(crate) use exchange::ClaimedTask;
@@ -68,15 +68,15 @@ pub(crate) struct Served {
 
 type Result<T> = std::result::Result<T, tokio_postgres::Error>;
 
-pub(crate) async fn version(client: &Client) -> Result<Option<i32>> {
+pub(crate) async fn version(client: &Session) -> Result<Option<i32>> {
     Ok(client.query_typed_one("select tuskline.version()", &[]).await?.get(0))
 }
 
-pub(crate) async fn define_lambda(client: &Client, name: &str) -> Result<()> {
+pub(crate) async fn define_lambda(client: &Session, name: &str) -> Result<()> {
     client.query_typed("select tuskline.define_lambda($1)", &[(&name, Type::TEXT)]).await.map(drop)
 }
 
-pub(crate) async fn executor_lambdas(client: &Client, lambdas: &[String]) -> Result<Vec<Served>> {
+pub(crate) async fn executor_lambdas(client: &Session, lambdas: &[String]) -> Result<Vec<Served>> {
     let sql =
         "select lambda, priority, queue_id, attempt_timeout_ms from tuskline.executor_lambdas($1)";
     let rows = client.query_typed(sql, &[(&lambdas, Type::TEXT_ARRAY)]).await?;
@@ -94,7 +94,7 @@ pub(crate) async fn executor_lambdas(client: &Client, lambdas: &[String]) -> Res
 /// Lambdas, each with the attempts after which a task is dead. None of them: the database is older than this
 /// function, or the role may not call it.
 pub(crate) async fn max_attempts(
-    client: &Client,
+    client: &Session,
     lambdas: &[String],
 ) -> Result<Vec<(String, i32)>> {
     let sql = "select lambda, max_attempts from tuskline.max_attempts($1)";
@@ -120,7 +120,7 @@ pub(crate) struct Registration<'a> {
     pub former: Option<i64>,
 }
 
-pub(crate) async fn register_executor(client: &Client, new: &Registration<'_>) -> Result<i64> {
+pub(crate) async fn register_executor(client: &Session, new: &Registration<'_>) -> Result<i64> {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let pid = i32::try_from(std::process::id()).unwrap_or(0);
     let sql = "select tuskline.register_executor($1, $2, $3, $4, make_interval(secs => $5), \
@@ -139,24 +139,27 @@ pub(crate) async fn register_executor(client: &Client, new: &Registration<'_>) -
 }
 
 /// Those of the lambdas on which the role has the right `work`.
-pub(crate) async fn lambdas_to_work_on(client: &Client, lambdas: &[String]) -> Result<Vec<String>> {
+pub(crate) async fn lambdas_to_work_on(
+    client: &Session,
+    lambdas: &[String],
+) -> Result<Vec<String>> {
     let sql = "select array(select l from unnest($1::text[]) as l where tuskline.may(l, 'work'))";
     Ok(client.query_typed_one(sql, &[(&lambdas, Type::TEXT_ARRAY)]).await?.get(0))
 }
 
-pub(crate) async fn end_executor(client: &Client, executor: i64) -> Result<()> {
+pub(crate) async fn end_executor(client: &Session, executor: i64) -> Result<()> {
     let sql = "select tuskline.end_executor($1)";
     client.query_typed(sql, &[(&executor, Type::INT8)]).await.map(drop)
 }
 
 /// True: this database is a copy, and nothing is claimed for one lease.
-pub(crate) async fn rebuild_queues(client: &Client) -> Result<bool> {
+pub(crate) async fn rebuild_queues(client: &Session) -> Result<bool> {
     let sql = "select copied from tuskline.rebuild_queues()";
     Ok(client.query_typed_one(sql, &[]).await?.get(0))
 }
 
 pub(crate) async fn heartbeat(
-    client: &Client,
+    client: &Session,
     executor: i64,
     draining: bool,
     leases: bool,
@@ -202,7 +205,11 @@ impl Report {
     }
 }
 
-pub(crate) async fn report_attempts(client: &Client, executor: i64, report: &Report) -> Result<()> {
+pub(crate) async fn report_attempts(
+    client: &Session,
+    executor: i64,
+    report: &Report,
+) -> Result<()> {
     let parameters: &Parameters<'_> = &[
         (&executor, Type::INT8),
         (&report.queue_ids, Type::INT4_ARRAY),
@@ -228,7 +235,7 @@ fn columns(attempts: impl Iterator<Item = Attempt>) -> (Vec<i64>, Vec<i64>) {
 
 /// claimed -> processing. Returns the tasks that were moved.
 pub(crate) async fn start(
-    client: &Client,
+    client: &Session,
     executor: i64,
     attempts: &[Attempt],
 ) -> Result<Vec<i64>> {
@@ -259,7 +266,7 @@ impl Released {
 
 /// Gives attempts back, and drops leases that are over.
 pub(crate) async fn release(
-    client: &Client,
+    client: &Session,
     executor: i64,
     attempts: &[Attempt],
     ended_leases: &[LeaseId],
@@ -276,7 +283,7 @@ pub(crate) async fn release(
     Ok(Released { tasks: row.get(0), locked: row.get(1) })
 }
 
-pub(crate) async fn release_lease(client: &Client, executor: i64, lease: LeaseId) -> Result<()> {
+pub(crate) async fn release_lease(client: &Session, executor: i64, lease: LeaseId) -> Result<()> {
     let sql = "select tuskline.release_lease($1, $2)";
     client.query_typed(sql, &[(&executor, Type::INT8), (&lease.0, Type::INT8)]).await.map(drop)
 }
@@ -302,7 +309,7 @@ pub(crate) enum Watched {
     Busy,
 }
 
-pub(crate) async fn watch(client: &Client, bells: &[i32]) -> Result<Vec<Watched>> {
+pub(crate) async fn watch(client: &Session, bells: &[i32]) -> Result<Vec<Watched>> {
     let row =
         client.query_typed_one("select tuskline.watch($1)", &[(&bells, Type::INT4_ARRAY)]).await?;
     let watched = |answer: &&str| match *answer {
@@ -315,11 +322,11 @@ pub(crate) async fn watch(client: &Client, bells: &[i32]) -> Result<Vec<Watched>
 }
 
 /// Whether each queue holds anything above its mark.
-pub(crate) async fn peek(client: &Client, queues: &[i32], marks: &[i64]) -> Result<Vec<bool>> {
+pub(crate) async fn peek(client: &Session, queues: &[i32], marks: &[i64]) -> Result<Vec<bool>> {
     let parameters: &Parameters<'_> = &[(&queues, Type::INT4_ARRAY), (&marks, Type::INT8_ARRAY)];
     Ok(client.query_typed_one("select tuskline.peek($1, $2)", parameters).await?.get(0))
 }
 
-pub(crate) async fn unwatch(client: &Client, bells: &[i32]) -> Result<()> {
+pub(crate) async fn unwatch(client: &Session, bells: &[i32]) -> Result<()> {
     client.query_typed("select tuskline.unwatch($1)", &[(&bells, Type::INT4_ARRAY)]).await.map(drop)
 }

@@ -11,6 +11,7 @@ pub(crate) mod json;
 pub(crate) mod low_water_mark;
 pub(crate) mod multi_host;
 pub(crate) mod parameter;
+pub(crate) mod role;
 pub(crate) mod tls;
 pub(crate) mod uncertain_commit;
 pub(crate) mod version;

@@ -30,6 +30,7 @@ type Wrap = Box<dyn Fn(Body) -> Body + Send + Sync>;
 #[must_use = "a builder does nothing until `run` or `build`"]
 pub struct WorkerBuilder {
     address: Result<Address, Error>,
+    role: Option<Arc<str>>,
     config: WorkerConfig,
     lambdas: Vec<Lambda>,
     data: DataMap,
@@ -46,6 +47,7 @@ impl WorkerBuilder {
         let address = address.into_address();
         Self {
             address: address.map_err(|error| Error::refused(Code::InvalidUrl, error)),
+            role: None,
             config: WorkerConfig::default(),
             lambdas: Vec::new(),
             data: DataMap::default(),
@@ -99,6 +101,11 @@ impl WorkerBuilder {
         /// Sets the knobs.
         config(config: WorkerConfig) = config;
 
+        /// Acts as this role, of which the login is a member: each connection sets it, and behind a transaction
+        /// pooler each transaction. So does the client of a [`Context`](crate::Context). Default: the role of
+        /// the login. See [`Client::as_role`](crate::Client::as_role).
+        role(role: impl Into<Arc<str>>) = Some(role.into());
+
         /// Defines lambdas that are unknown, with default settings, instead of refusing to start.
         define_missing() in define = true;
 
@@ -136,6 +143,7 @@ impl WorkerBuilder {
             #[cfg(feature = "metrics")]
             metrics: self.metrics,
             database: self.address?,
+            role: self.role,
             config,
             lambdas: self.lambdas,
             data: Arc::new(self.data),

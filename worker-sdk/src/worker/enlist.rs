@@ -4,11 +4,12 @@
 //! one for exchanges the worker registers. If the server has fewer for it, it keeps none and waits.
 
 use std::io;
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio_postgres::error::SqlState;
 
+use crate::db::address::Address;
 use crate::db::backoff::Backoff;
 use crate::db::connect::Session;
 use crate::db::hsc;
@@ -19,7 +20,7 @@ use crate::error::{Error, TlsRefusal, queues_not_rebuilt};
 use crate::worker::Worker;
 use crate::worker::opener::{open, recover};
 use crate::worker::outage_log::REPEAT;
-use crate::worker::pooler::{ECHO_GRACE, is_pooled};
+use crate::worker::pooler::{ECHO_GRACE, FirstSession};
 use crate::worker::watchdog::clock_ns;
 
 /// Connections of a worker that make no exchanges: heartbeat, control and watch.
@@ -30,6 +31,10 @@ const BROKEN_TRIES: u32 = 5;
 /// A worker that has registered.
 #[derive(Debug)]
 pub(crate) struct Enlisted {
+    /// Its sessions have the role from their start, unless a pooler stands between.
+    pub address: Address,
+    /// The role that is set for each call, behind a pooler.
+    pub role: Option<Arc<str>>,
     pub executor: i64,
     /// When the registration was sent: T counts from there.
     pub sent_ns: u64,
@@ -105,7 +110,7 @@ pub(crate) async fn enlist(
                 }
                 Err(Refusal::Unrecovered(error)) => {
                     let limit = worker.config.request_timeout;
-                    Refusal::Later(recover(&worker.database, limit).await.err().unwrap_or(error))
+                    Refusal::Later(recover(&worker.database, worker.role.as_ref(), limit).await.err().unwrap_or(error))
                 }
                 Err(refused) => refused,
             },
@@ -134,9 +139,11 @@ fn note(worker: &Worker, refusal: Option<&Error>) {
 }
 
 async fn attempt(worker: &Worker, former: Option<i64>) -> Result<Enlisted, Refusal> {
-    let (address, limit) = (&worker.database, worker.config.request_timeout);
+    let limit = worker.config.request_timeout;
     // A pooler is recognised by a notification that does not arrive, and that takes ECHO_GRACE.
-    let (pooled, heartbeat) = in_time(limit + ECHO_GRACE, Unavailable, is_pooled(address)).await?;
+    let first = FirstSession::open(&worker.database, worker.role.as_ref());
+    let first = in_time(limit + ECHO_GRACE, Unavailable, first).await?;
+    let FirstSession { address, role, pooled, session: heartbeat } = first;
     if pooled {
         tracing::warn!("a transaction pooler stands between: polling instead of listening");
     }
@@ -144,8 +151,9 @@ async fn attempt(worker: &Worker, former: Option<i64>) -> Result<Enlisted, Refus
     version::check(functions)?;
     let functions = functions.unwrap_or(0);
     worker.statistics.registered(functions);
-    let control = in_time(limit, Unavailable, open(address, limit, pooled)).await?;
-    let exchange = in_time(limit, Unavailable, open(address, limit, pooled)).await?;
+    let control = in_time(limit, Unavailable, open(&address, role.as_ref(), limit, pooled)).await?;
+    let exchange =
+        in_time(limit, Unavailable, open(&address, role.as_ref(), limit, pooled)).await?;
     let names: Vec<String> = worker.lambdas.iter().map(|lambda| lambda.name.to_string()).collect();
     if worker.define {
         for name in &names {
@@ -168,6 +176,8 @@ async fn attempt(worker: &Worker, former: Option<i64>) -> Result<Enlisted, Refus
         Some(former) => tracing::info!(executor, former, "worker registered again"),
     }
     Ok(Enlisted {
+        address,
+        role,
         executor,
         sent_ns,
         served,

@@ -190,7 +190,8 @@ impl ExchangeConnection {
             }
             Ok(Err(error)) => {
                 if queues_not_rebuilt(&error)
-                    && let Err(error) = recover(&opener.address, opener.limit).await
+                    && let Err(error) =
+                        recover(&opener.address, opener.role.as_ref(), opener.limit).await
                 {
                     return Err(ConnectionError::from(error.to_string().as_str()));
                 }

@@ -69,13 +69,14 @@ impl Heartbeat {
 
     async fn beat(&self, held: &mut Option<Session>) -> Result<Beat, ConnectionError> {
         let limit = self.controller.config.heartbeat_timeout;
-        let session = match held.take().filter(|session| !session.is_closed()) {
+        let mut session = match held.take().filter(|session| !session.is_closed()) {
             Some(session) => session,
             None => match timeout(limit, connect(&self.db.opener.address, limit)).await {
                 Ok(opened) => opened?,
                 Err(_) => return Err("connecting took too long".into()),
             },
         };
+        session.act_as(self.db.opener.role.as_ref());
         let leases = self.controller.wants_leases(Instant::now());
         let beat =
             self.db.opener.pulse.beat(&session, self.draining.is_cancelled(), leases).await?;

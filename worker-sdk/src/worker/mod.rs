@@ -65,6 +65,8 @@ use crate::worker::watchdog::OnLost;
 /// See the [crate page](crate) for a whole one.
 pub struct Worker {
     pub(crate) database: Address,
+    /// The role to act as; none: that of the login.
+    pub(crate) role: Option<Arc<str>>,
     pub(crate) config: WorkerConfig,
     pub(crate) lambdas: Vec<Lambda>,
     pub(crate) data: Arc<DataMap>,
@@ -112,6 +114,10 @@ impl Worker {
     /// process.
     pub async fn run(mut self) -> Result<(), Error> {
         let builder = Client::builder(&self.database);
+        let builder = match &self.role {
+            Some(role) => builder.role(Arc::clone(role)),
+            None => builder,
+        };
         let client = builder.lazy(Some(Handle::current()))?;
         // Dropped with this future, it ends the waiting for the signal.
         let mut signals = JoinSet::new();

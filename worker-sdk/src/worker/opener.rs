@@ -17,6 +17,8 @@ use crate::worker::pulse::Pulse;
 #[derive(Debug, Clone)]
 pub(crate) struct Opener {
     pub address: Address,
+    /// The role that is set for each call, behind a pooler.
+    pub role: Option<Arc<str>>,
     /// Longest wait for an answer, and for a connection.
     pub limit: Duration,
     /// A transaction pooler stands between.
@@ -34,7 +36,7 @@ impl Opener {
     pub(crate) async fn open(&self) -> Result<Session, ConnectionError> {
         let open = async {
             self.connections.until_heartbeat().await;
-            let session = open(&self.address, self.limit, self.pooled).await?;
+            let session = open(&self.address, self.role.as_ref(), self.limit, self.pooled).await?;
             self.pulse.prove(&session).await?;
             Ok(session)
         };
@@ -47,10 +49,15 @@ impl Opener {
 ///
 /// # Errors
 /// It failed, or takes long. Either is tried again.
-pub(crate) async fn recover(address: &Address, limit: Duration) -> Result<(), Error> {
+pub(crate) async fn recover(
+    address: &Address,
+    role: Option<&Arc<str>>,
+    limit: Duration,
+) -> Result<(), Error> {
     tracing::debug!("the server was restarted or promoted, or the database restored: recovering");
     let rebuild = async {
-        let client = connect(address, limit).await?;
+        let mut client = connect(address, limit).await?;
+        client.act_as(role);
         hsc::rebuild_queues(&client).await
     };
     match timeout(limit * 4, rebuild).await {
@@ -65,13 +72,15 @@ pub(crate) async fn recover(address: &Address, limit: Duration) -> Result<(), Er
     Ok(())
 }
 
-/// A connection with the session settings of a worker.
+/// A connection with the session settings of a worker. `role`: set for each call.
 pub(crate) async fn open(
     address: &Address,
+    role: Option<&Arc<str>>,
     limit: Duration,
     pooled: bool,
 ) -> Result<Session, tokio_postgres::Error> {
-    let session = connect(address, limit).await?;
+    let mut session = connect(address, limit).await?;
+    session.act_as(role);
     if !pooled {
         settle_session(&session, limit).await?;
     }

@@ -82,8 +82,18 @@ impl RegisteredWorker {
     fn new(worker: &Worker, enlisted: Enlisted) -> std::io::Result<(Self, Parts)> {
         let config = &worker.config;
         let threads = Arc::new(Threads::new(&worker.lambdas, config.slots, config.threads));
-        let Enlisted { executor, sent_ns, functions, pooled, heartbeat, control, exchange, .. } =
-            enlisted;
+        let Enlisted {
+            address,
+            role,
+            executor,
+            sent_ns,
+            functions,
+            pooled,
+            heartbeat,
+            control,
+            exchange,
+            ..
+        } = enlisted;
         let (wake, requests) = mpsc::unbounded_channel();
         let lambdas = worker.lambdas.clone();
         let statistics = Arc::clone(&worker.statistics);
@@ -98,7 +108,8 @@ impl RegisteredWorker {
         let watchdog = Arc::new(Watchdog::start(limits, sent_ns, ending, worker.on_lost.clone())?);
         let pulse = Pulse::new(executor, config.heartbeat_timeout, Arc::clone(&watchdog));
         let opener = Opener {
-            address: worker.database.clone(),
+            address,
+            role,
             limit: config.request_timeout,
             pooled,
             functions,

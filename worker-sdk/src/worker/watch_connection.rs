@@ -18,7 +18,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, mpsc};
-use tokio_postgres::Client;
 
 use crate::db::backoff::Backoff;
 use crate::db::connect::{
@@ -101,7 +100,7 @@ impl WatchConnection {
         in_time(ANSWER_LIMIT, open).await
     }
 
-    async fn serve(&mut self, client: &Client, mut heard: Notifications) -> String {
+    async fn serve(&mut self, client: &Session, mut heard: Notifications) -> String {
         let mut bells = Bells::default();
         let period = self.controller.config.safety_poll.mul_f64(PEEK_SHARE).min(PROBE_PERIOD);
         let mut peeks = tokio::time::interval(period);
@@ -128,7 +127,7 @@ impl WatchConnection {
     }
 
     /// The safety poll of all that sleeps; of nothing, if the connection has been silent for long.
-    async fn peek(&self, client: &Client, peeked_at: &mut Instant) -> Result<(), String> {
+    async fn peek(&self, client: &Session, peeked_at: &mut Instant) -> Result<(), String> {
         let now = Instant::now();
         let peeks = self.controller.peeks(None, now);
         if peeks.is_empty() && now < *peeked_at + PROBE_PERIOD {
@@ -140,7 +139,7 @@ impl WatchConnection {
 
     async fn peek_at(
         &self,
-        client: &Client,
+        client: &Session,
         peeks: &[Peek],
         sent_at: Instant,
     ) -> Result<(), String> {
@@ -153,7 +152,7 @@ impl WatchConnection {
 
     async fn notified(
         &self,
-        client: &Client,
+        client: &Session,
         bells: &mut Bells,
         heard: &Heard,
     ) -> Result<(), String> {
@@ -184,7 +183,7 @@ impl WatchConnection {
 
     async fn act_on(
         &mut self,
-        client: &Client,
+        client: &Session,
         bells: &mut Bells,
         first: WatchRequest,
     ) -> Result<(), String> {
@@ -208,7 +207,7 @@ impl WatchConnection {
     }
 
     /// Asks for bells, and peeks at the queues that sleep under one that is kept for another queue, perhaps.
-    async fn watch(&self, client: &Client, bells: &mut Bells, ask: &[i32]) -> Result<(), String> {
+    async fn watch(&self, client: &Session, bells: &mut Bells, ask: &[i32]) -> Result<(), String> {
         let ask: Vec<_> = ask.iter().copied().collect::<HashSet<_>>().into_iter().collect();
         if ask.is_empty() {
             return Ok(());
@@ -243,7 +242,7 @@ impl WatchConnection {
     /// Gives up bells under which queues may sleep: these wake first.
     async fn give_up(
         &self,
-        client: &Client,
+        client: &Session,
         bells: &mut Bells,
         give_up: &[i32],
     ) -> Result<(), String> {
@@ -254,7 +253,7 @@ impl WatchConnection {
         self.unwatch(client, &held).await
     }
 
-    async fn unwatch(&self, client: &Client, bells: &[i32]) -> Result<(), String> {
+    async fn unwatch(&self, client: &Session, bells: &[i32]) -> Result<(), String> {
         if bells.is_empty() {
             return Ok(());
         }
