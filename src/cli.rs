@@ -29,6 +29,7 @@ mod plugin;
 mod program;
 mod psql;
 mod repair;
+mod rights;
 mod roles;
 mod secrets;
 mod server;
@@ -116,6 +117,12 @@ enum Command {
     Doctor(doctor::DoctorArgs),
     /// Make the tables, functions and numbers that rows name and a restore did not bring.
     Repair(repair::RepairArgs),
+    /// Grant rights on a lambda to a role.
+    Grant(rights::GrantArgs),
+    /// Revoke rights on a lambda from a role.
+    Revoke(rights::GrantArgs),
+    /// List the rights of roles on lambdas.
+    Rights(rights::RightsArgs),
     /// List the groups of roles, and print the SQL that makes them.
     Roles(roles::RolesArgs),
     /// Print the SQL that removes Tuskline from the database.
@@ -178,6 +185,9 @@ impl Program for Cli {
             Command::Stats(args) => stats::run(global, open.await?.client(), args).await,
             Command::Top(args) => top::run(global, args).await,
             Command::Repair(args) => repair::run(global, args).await,
+            Command::Grant(args) => rights::grant(global, open.await?.client(), &args).await,
+            Command::Revoke(args) => rights::revoke(global, open.await?.client(), &args).await,
+            Command::Rights(args) => rights::list(global, open.await?.client(), &args).await,
             Command::Roles(args) => roles::run(global, &args).await,
             Command::Uninstall(args) => uninstall::run(global, &args).await,
             Command::Psql(args) => psql::run(global, &args),

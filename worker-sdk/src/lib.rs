@@ -113,7 +113,7 @@ pub use db::version::{OLDEST_SCHEMA, SCHEMA_VERSION};
 pub use error::{Code, Error, ErrorKind, TlsRefusal};
 #[cfg(feature = "otlp")]
 pub use otlp::Otlp;
-pub use task::{Fence, GateId, LimitId, OperationId, Priority, Status, TaskId};
+pub use task::{Fence, GateId, LimitId, OperationId, Priority, Privilege, Status, TaskId};
 pub use worker::Worker;
 pub use worker::arguments::{Arguments, FromContext};
 pub use worker::builder::WorkerBuilder;

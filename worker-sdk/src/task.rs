@@ -113,6 +113,22 @@ labels! {
     }
 }
 
+labels! {
+    /// A right of a role on a lambda, as [`Client::grant_lambda`](crate::Client::grant_lambda) gives it.
+    Privilege, or InvalidGrant {
+        /// To schedule its tasks, to cancel one, and to wait for its end.
+        Schedule = "schedule",
+        /// To register a worker for it, to claim its tasks, and to report on them.
+        Work = "work",
+        /// To read payloads, results, error messages, keys and checkpoints.
+        Inspect = "inspect",
+        /// To cancel, retry, redrive, gate, throttle and unblock.
+        Operate = "operate",
+        /// All of these; to define, alter, limit, purge, erase and grant.
+        Own = "own",
+    }
+}
+
 impl Status {
     /// True when nothing will happen to the task any more.
     pub fn is_terminal(self) -> bool {

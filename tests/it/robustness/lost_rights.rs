@@ -76,8 +76,8 @@ async fn a_worker_that_loses_a_right_goes_on_with_its_other_lambdas() {
         (company.db.schedule("charge_card").await, company.db.schedule("send_email").await);
     company.db.until_status(sent, "success").await;
     assert_eq!(company.db.status(held).await, "enqueued");
-    let said = probed(address, "registered, without").await;
-    let text = "registered, without the right to work on charge_card\n";
+    let said = probed(address, "registered: without").await;
+    let text = "registered: without the right to work on charge_card\n";
     assert!(said.starts_with("HTTP/1.1 200") && said.ends_with(text), "{said}");
     // The next registration asks for each lambda again.
     company.run(&grant("charge_card")).await;

@@ -1,15 +1,18 @@
-//! Programs that choose their role: clients and workers of the SDK, and the command line.
+//! Programs that choose their role: clients and workers of the SDK, and the command line. What they may
+//! not read is refused, and not told as nothing.
+
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio_postgres::Config;
 use tuskline_sdk::{
-    Client, Connection, Context, ErrorKind, Lambda, NewTask, Outcome, TaskId, Worker,
+    Client, Connection, Context, ErrorKind, Lambda, NewTask, Outcome, Privilege, TaskId, Worker,
 };
 
 use super::migrate_refusals::{Pooler, pool};
-use crate::support::cli::tuskline;
+use crate::support::cli::{keys, on, tuskline, url};
 use crate::support::company::Company;
-use crate::support::{Running, quick, within};
+use crate::support::{DEADLINE, Running, quick, within};
 
 /// The address of a login.
 fn address(company: &Company, login: &str) -> Config {
@@ -146,4 +149,136 @@ async fn behind_a_pooler_a_worker_sets_its_role_and_a_command_is_refused() {
         assert_eq!(refused, format!("{said}{hint}"));
         pooler.abort();
     }
+}
+
+#[tokio::test]
+async fn an_output_that_a_role_may_not_read_is_denied_and_not_told_as_none() {
+    let company = Company::at_work().await;
+    let [good, later, child] =
+        ["<good>", "<later>", "<child>"].map(|name| TaskId(company.filled(name).parse().unwrap()));
+    let client = within(Client::connect(address(&company, "rival"))).await.unwrap();
+    company.run("select tuskline.grant_lambda('charge_card', '<rival>', 'schedule')").await;
+    let refused = within(client.wait(good, DEADLINE)).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Denied);
+    let said = company.filled(
+        "denied: no_right: role <rival> has no right to inspect charge_card, so outputs are hidden \
+         (task <good>: success) (an owner of the lambda can: \
+         select tuskline.grant_lambda('charge_card', '<rival>', 'inspect'))",
+    );
+    assert_eq!(format!("{refused:#}"), said);
+    let status = client.status(good).await.unwrap().unwrap();
+    assert!(status.status.is_terminal() && status.output.is_none());
+    let refused = client.parents(child).await.unwrap_err();
+    let said =
+        company.filled("role <rival> has no right to work or inspect charge_card, so outputs");
+    assert!(refused.to_string().contains(&said), "{refused}");
+    assert_eq!(refused.kind(), ErrorKind::Denied);
+    // It may wait for the end.
+    let waiting = within(client.wait(later, Duration::from_millis(20))).await.unwrap().unwrap();
+    assert!(!waiting.status.is_terminal());
+    company.run("select tuskline.grant_lambda('charge_card', '<rival>', 'work')").await;
+    let output = Some(json!({ "secret": "pan-4711" }));
+    assert_eq!(client.parents(child).await.unwrap()[0].output, output);
+    assert_eq!(within(client.wait(good, DEADLINE)).await.unwrap_err().kind(), ErrorKind::Denied);
+    company.run("select tuskline.grant_lambda('charge_card', '<rival>', 'inspect')").await;
+    let ended = within(client.wait(good, DEADLINE)).await.unwrap().unwrap();
+    assert_eq!(ended.output, output);
+}
+
+#[tokio::test]
+async fn an_owner_grants_and_revokes_by_the_client() {
+    let company = Company::at_work().await;
+    let client = within(Client::connect(address(&company, "mail_deploy"))).await.unwrap();
+    let rival = company.filled("<rival>");
+    let both = [Privilege::Schedule, Privilege::Inspect];
+    assert!(client.grant_lambda("send_email", &rival, &both).await.unwrap());
+    assert!(!client.grant_lambda("send_email", &rival, &both[..1]).await.unwrap());
+    let theirs = client.as_role(&*rival);
+    assert_eq!(
+        theirs.may("send_email", Privilege::Inspect).await.unwrap_err().kind(),
+        ErrorKind::Denied
+    );
+    let theirs = within(Client::connect(address(&company, "rival"))).await.unwrap();
+    assert!(theirs.may("send_email", Privilege::Inspect).await.unwrap());
+    assert!(!theirs.may("send_email", Privilege::Work).await.unwrap());
+    assert!(theirs.may("open_one", Privilege::Own).await.unwrap());
+    assert!(client.revoke_lambda("send_email", &rival, &both).await.unwrap());
+    assert!(!client.revoke_lambda("send_email", &rival, &both).await.unwrap());
+    assert!(!theirs.may("send_email", Privilege::Inspect).await.unwrap());
+    let refused = async |lambda: &str, role: &str, rights: &[Privilege]| {
+        client.grant_lambda(lambda, role, rights).await.unwrap_err().to_string()
+    };
+    let lines = [
+        refused("send_email", "nobody", &both).await,
+        refused("send_email", "public", &[Privilege::Own]).await,
+        refused("send_email", &rival, &[]).await,
+        refused("send_mail", &rival, &both).await,
+        refused("charge_card", &rival, &both).await,
+        "wrok".parse::<Privilege>().unwrap_err().to_string(),
+    ];
+    insta::assert_snapshot!(
+        lines.join("\n").replace(&format!("_{}", company.db.config.get_dbname().unwrap()), "")
+    );
+}
+
+/// The answer of a command of `gateway`, or its exit code and its error.
+fn said(company: &Company, line: &str) -> String {
+    let config = address(company, "gateway");
+    let ran = on(&config, &company.filled(line)).run();
+    match ran.code {
+        0 => ran.fine(),
+        _ => ran.refusal(),
+    }
+}
+
+#[tokio::test]
+async fn the_command_line_acts_as_a_role_and_grants_rights() {
+    let company = Company::at_work().await;
+    let database = company.db.config.get_dbname().unwrap().to_owned();
+    company.run("grant <mail_deploy>, <viewer> to <gateway>").await;
+    let odd = format!("o'Dd \\ \"x\" {database}");
+    let quoted = format!("\"{}\"", odd.replace('"', "\"\""));
+    company.run(&format!("create role {quoted} in role <shop>; grant {quoted} to <gateway>")).await;
+    let mut screen = String::new();
+    for line in [
+        "task schedule send_email",
+        "--role <shop> task schedule send_email",
+        "--role <shop> task schedule charge_card",
+        "--role <shop> lambda list",
+        "--role <mailer> task schedule send_email",
+        "--role nobody task schedule send_email",
+        "--role <mail_deploy> grant send_email <rival> schedule work",
+        "--role <mail_deploy> grant send_email <rival> work",
+        "--role <mail_deploy> grant send_email <rival> work inspect --json",
+        "--role <mail_deploy> rights send_email",
+        "--role <mail_deploy> revoke send_email <rival> work",
+        "--role <mail_deploy> revoke send_email <rival> work",
+        "--role <mail_deploy> revoke send_email <team_mail> own",
+        "--role <mail_deploy> grant send_email nobody work",
+        "--role <mail_deploy> grant send_email public own",
+        "--role <mail_deploy> grant send_email <rival> wrok",
+        "--role <mail_deploy> grant send_email <rival>",
+        "--role <mail_deploy> grant send_mail <rival> work",
+        "--role <mail_deploy> grant charge_card <rival> work",
+        "--role <mail_deploy> grant * <rival> work",
+        "--role <viewer> rights no_such",
+        "--role <viewer> rights *",
+    ] {
+        let said = said(&company, line);
+        screen += &format!("$ tuskline {}\n{}\n\n", line, said.trim_end());
+    }
+    // The width of a column depends on the name of the database.
+    let screen = screen.replace(&format!("_{database}"), "");
+    let narrow = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    let screen: Vec<String> = screen.lines().map(narrow).collect();
+    let screen = screen.join("\n");
+    insta::assert_snapshot!(screen);
+    let odd_call = tuskline(&["--role", &odd, "task", "schedule", "send_email"]);
+    odd_call.database(&url(&address(&company, "gateway"))).run().fine();
+    let by_variable = on(&address(&company, "gateway"), "task schedule send_email");
+    by_variable.env("TUSKLINE_ROLE", company.filled("<shop>")).run().fine();
+    let migrated = said(&company, "--role <viewer> migrate");
+    assert!(migrated.starts_with("1 error: migrate refuses this database: schema"), "{migrated}");
+    let listed = on(&company.db.config, "rights --json").run().json();
+    assert_eq!(keys(&listed), "granted_at granted_by lambda privilege role role_is_gone");
 }

@@ -153,7 +153,8 @@ impl Client {
     /// [`Status::is_terminal`](crate::Status::is_terminal). `None`: no such id, or past its retention.
     ///
     /// # Errors
-    /// As [`Client::status`].
+    /// As [`Client::status`]. [`Denied`](crate::ErrorKind::Denied), too: the task has ended, and the caller lacks the
+    /// right [`Inspect`](crate::Privilege::Inspect) to see what it returned. [`Client::status`] tells the status alone.
     pub async fn wait(&self, task: TaskId, limit: Duration) -> Result<Option<TaskStatus>, Error> {
         self.until_ended(task, limit).await
     }

@@ -14,13 +14,13 @@ use crate::client::sender::Sender;
 use crate::client::status::word;
 use crate::client::verbs::{
     DEFINE_LAMBDA, DEFINE_PERIODIC, DROP_BREAKER, DROP_LIMIT, DROP_PERIODIC, DROP_UNIQUE, GATE,
-    PAUSE_PERIODIC, RESUME_PERIODIC, SET_BREAKER, SET_LIMIT, SET_ORDER, SET_UNIQUE, SET_WEIGHT,
-    THROTTLE, UNBLOCK, UNGATE,
+    GRANT_LAMBDA, PAUSE_PERIODIC, RESUME_PERIODIC, REVOKE_LAMBDA, SET_BREAKER, SET_LIMIT,
+    SET_ORDER, SET_UNIQUE, SET_WEIGHT, THROTTLE, UNBLOCK, UNGATE,
 };
 use crate::db::Parameters;
 use crate::db::json::{JsonText, checked};
 use crate::error::{Error, ErrorKind};
-use crate::task::{GateId, LimitId};
+use crate::task::{GateId, LimitId, Privilege};
 
 impl<S: Sender> Client<S> {
     /// Defines a lambda with the default settings; `false`: it was defined already.
@@ -51,6 +51,50 @@ impl<S: Sender> Client<S> {
         ];
         let rows = self.query(sql, parameters, ErrorKind::Unknown).await?;
         rows.iter().map(DefinedLambda::read).collect()
+    }
+
+    /// Grants rights on a lambda to a role; `*` stands for every closed lambda. The first
+    /// [`Own`](Privilege::Own) closes the lambda: from then on only roles with a right use it. `false`: the role has
+    /// had these rights already.
+    ///
+    /// # Errors
+    /// [`Invalid`](crate::ErrorKind::Invalid): an unknown lambda (TK001), no privilege, a role that is missing or a
+    /// superuser, `public` (TK056). [`Denied`](crate::ErrorKind::Denied): the caller does not own the lambda.
+    /// [`Unavailable`](crate::ErrorKind::Unavailable), [`Unknown`](crate::ErrorKind::Unknown).
+    pub async fn grant_lambda(
+        &self,
+        lambda: &str,
+        role: &str,
+        privileges: &[Privilege],
+    ) -> Result<bool, Error> {
+        let grant = json!({ "lambda": lambda, "role": role, "privileges": privileges });
+        Ok(self.call(GRANT_LAMBDA, "v", grant).await?.get(0))
+    }
+
+    /// Revokes rights on a lambda from a role, which need not exist any more. `false`: the role has none of them.
+    ///
+    /// # Errors
+    /// As [`Client::grant_lambda`]. [`Denied`](crate::ErrorKind::Denied), too, for the last
+    /// [`Own`](Privilege::Own): only the owner of the schema opens a lambda again.
+    pub async fn revoke_lambda(
+        &self,
+        lambda: &str,
+        role: &str,
+        privileges: &[Privilege],
+    ) -> Result<bool, Error> {
+        let revoke = json!({ "lambda": lambda, "role": role, "privileges": privileges });
+        Ok(self.call(REVOKE_LAMBDA, "v", revoke).await?.get(0))
+    }
+
+    /// Whether the caller has a right on a lambda; true for a lambda that no role owns.
+    ///
+    /// # Errors
+    /// [`Unavailable`](crate::ErrorKind::Unavailable), [`Denied`](crate::ErrorKind::Denied).
+    pub async fn may(&self, lambda: &str, privilege: Privilege) -> Result<bool, Error> {
+        let parameters: &Parameters<'_> =
+            &[(&lambda, Type::TEXT), (&privilege.as_str(), Type::TEXT)];
+        let rows = self.rows("select tuskline.may($1, $2)", parameters).await?;
+        Ok(rows.first().is_some_and(|row| row.get(0)))
     }
 
     /// Sets a gate on a lambda.

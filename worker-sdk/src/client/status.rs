@@ -106,6 +106,11 @@ pub(crate) const STATUS: &str = "\
                t.traceparent) s";
 
 impl TaskStatus {
+    /// False: it has no contents, or they are hidden from the caller.
+    pub(super) fn shows_contents(&self) -> bool {
+        self.output.is_some() || self.payload.is_some() || self.error.is_some()
+    }
+
     pub(crate) fn read(row: &Row) -> Result<Self, Error> {
         let mut task: Self = value(row.get(0))?;
         task.output = json(row, 1);

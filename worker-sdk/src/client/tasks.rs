@@ -15,7 +15,7 @@ use crate::db::Parameters;
 use crate::db::json::JsonText;
 use crate::db::parameter::{Hidden, hidden};
 use crate::error::{Error, ErrorKind};
-use crate::task::{Priority, TaskId};
+use crate::task::{Priority, Privilege, Status, TaskId};
 
 impl<S: Sender> Client<S> {
     /// Schedules one task. It is accepted when this returns its id. If another task holds its unique key,
@@ -212,16 +212,43 @@ impl<S: Sender> Client<S> {
     /// The tasks that a task waits or waited for, and their outputs.
     ///
     /// # Errors
-    /// As [`Client::status`].
+    /// As [`Client::status`]. [`Denied`](crate::ErrorKind::Denied), too: a parent has succeeded, and the caller has
+    /// neither the right [`Work`](Privilege::Work) nor [`Inspect`](Privilege::Inspect) on the lambda of the task.
     pub async fn parents(&self, task: TaskId) -> Result<Vec<ParentTask>, Error> {
         let sql = "select id, name, lambda, status, output from tuskline.parents($1)";
-        self.rows(sql, &[(&task.0, Type::INT8)]).await?.iter().map(ParentTask::read).collect()
+        let rows = self.rows(sql, &[(&task.0, Type::INT8)]).await?;
+        let parents = rows.iter().map(ParentTask::read).collect::<Result<Vec<_>, _>>()?;
+        let hidden = |one: &ParentTask| one.status == Some(Status::Success) && one.output.is_none();
+        if parents.iter().any(hidden) {
+            self.check_shown(task, &[Privilege::Work, Privilege::Inspect]).await?;
+        }
+        Ok(parents)
     }
 }
 
 impl<S: Sender> Client<S> {
     pub(super) async fn version(&self) -> Result<Option<i32>, Error> {
         Ok(self.rows("select tuskline.version()", &[]).await?[0].get(0))
+    }
+
+    /// Refuses a caller without one of these rights on the lambda of a task. What a task returned is null for it,
+    /// and would look like nothing.
+    pub(super) async fn check_shown(
+        &self,
+        task: TaskId,
+        rights: &[Privilege],
+    ) -> Result<(), Error> {
+        let rights: Vec<&str> = rights.iter().map(|right| right.as_str()).collect();
+        let parameters: &Parameters<'_> = &[(&task.0, Type::INT8), (&rights, Type::TEXT_ARRAY)];
+        let rows = match self.rows(HIDDEN, parameters).await {
+            // Before there were rights, nothing was hidden.
+            Err(error) if error.kind() == ErrorKind::Incompatible => return Ok(()),
+            answered => answered?,
+        };
+        rows.first().map_or(Ok(()), |row| {
+            let (text, hint) = (row.get::<String>(0), row.get::<String>(1));
+            Err(Error::new(ErrorKind::Denied, text).hinting(hint.as_str()))
+        })
     }
 
     /// The only row of a call that changes something.
@@ -251,6 +278,16 @@ impl<S: Sender> Client<S> {
         self.sender.send(sql, &parameters, broken).await
     }
 }
+
+/// A row if the caller has none of the rights `$2` on the lambda of the task `$1`: a text and a hint like those of the
+/// database's own refusals.
+const HIDDEN: &str = "\
+    select format('no_right: role %s has no right to %s %s, so outputs are hidden (task %s: %s)', c.role, \
+                  array_to_string($2, ' or '), t.lambda, t.id, t.status), \
+           format('an owner of the lambda can: select tuskline.grant_lambda(%L, %L, ''inspect'')', t.lambda, c.role) \
+      from tuskline.task_status($1) t cross join lateral ( \
+        select coalesce(nullif(current_setting('role'), 'none'), session_user::text) as role) c \
+     where not exists (select from unnest($2) as r (name) where tuskline.may(t.lambda, r.name))";
 
 /// A value of each task; none: no task has one, and the array is not sent.
 fn column<'t, T>(

@@ -53,12 +53,14 @@ verbs! {
     DROP_PERIODIC "drop_periodic" "";
     DROP_UNIQUE "drop_unique" "";
     GATE "gate" "until timestamptz, for interval";
+    GRANT_LAMBDA "grant_lambda" "";
     PAUSE_PERIODIC "pause_periodic" "";
     PREVIEW_OPERATION "preview_operation" "ids bigint[], limit bigint, created_from timestamptz, \
         created_to timestamptz, ended_to timestamptz";
     RESUME_PERIODIC "resume_periodic" "";
     RETRY "retry" "task bigint";
     RETRY_CHAIN "retry_chain" "task bigint";
+    REVOKE_LAMBDA "revoke_lambda" "";
     SCHEDULE "schedule" "scheduled_at timestamptz, delay interval";
     SET_BREAKER "set_breaker" "window interval, share double precision, probe_after interval";
     SET_LIMIT "set_limit" "per_second double precision";
@@ -112,7 +114,9 @@ impl Verb {
     fn statement(&self, columns: &str, arguments: &Value) -> String {
         let fields = arguments.as_object().into_iter().flatten();
         let given = fields.filter(|(_, value)| !value.is_null());
-        let given = given.map(|(field, value)| self.argument(field, value)).collect::<Vec<_>>();
+        let mut given = given.map(|(field, value)| self.argument(field, value)).collect::<Vec<_>>();
+        // It must be the last one.
+        given.sort_by_key(|argument| argument.starts_with("variadic "));
         format!("select {columns} from tuskline.{}({}) as v", self.name, given.join(", "))
     }
 
@@ -120,6 +124,10 @@ impl Verb {
         let kind = match value {
             _ if field == AGE => {
                 return format!("p_ended_to => tuskline.clock() - ($1 ->> '{AGE}')::interval");
+            }
+            Value::Array(_) if field == PRIVILEGES => {
+                let array = format!("array(select json_array_elements_text($1 -> '{field}'))");
+                return format!("variadic p_{field} => {array}");
             }
             Value::Array(_) if self.kind_of(field) != Some("json") => {
                 let kind = self.kind_of(field).unwrap_or("text[]");
@@ -144,6 +152,9 @@ pub const ALL_ROWS: &str = "coalesce(json_agg(v), '[]')::text";
 
 /// The field for an argument `p_ended_to` that is so long ago.
 const AGE: &str = "older_than";
+
+/// The field for an argument that PostgreSQL takes as a list.
+const PRIVILEGES: &str = "privileges";
 
 impl<S: Sender> Client<S> {
     /// The only row of a verb's answer.
@@ -219,6 +230,12 @@ mod tests {
             "select v from tuskline.preview_operation(p_canary => ($1 ->> 'canary')::boolean, \
              p_ids => array(select json_array_elements_text($1 -> 'ids'))::bigint[], \
              p_ended_to => tuskline.clock() - ($1 ->> 'older_than')::interval) as v"
+        );
+        assert_eq!(
+            sql(GRANT_LAMBDA, json!({"lambda": "a", "privileges": ["work"], "role": "b"})),
+            "select v from tuskline.grant_lambda(p_lambda => ($1 ->> 'lambda')::text, \
+             p_role => ($1 ->> 'role')::text, \
+             variadic p_privileges => array(select json_array_elements_text($1 -> 'privileges'))) as v"
         );
     }
 }

@@ -16,7 +16,7 @@ use crate::db::address::Address;
 use crate::db::backoff::Backoff;
 use crate::db::connect::{ConnectionError, Heard, Notifications, Session, connect_listening};
 use crate::error::{Error, ErrorKind};
-use crate::task::TaskId;
+use crate::task::{Privilege, TaskId};
 
 /// Longest time between two looks at a task, when notifications can be heard.
 const LONGEST_REST: Duration = Duration::from_secs(1);
@@ -40,6 +40,9 @@ impl Client {
         loop {
             let Some(status) = self.status(task).await? else { return Ok(None) };
             let over = until.is_some_and(|until| Instant::now() >= until);
+            if status.status.is_terminal() && !status.shows_contents() {
+                self.check_shown(task, &[Privilege::Inspect]).await?;
+            }
             if status.status.is_terminal() || over {
                 return Ok(Some(status));
             }
@@ -68,7 +71,7 @@ impl Client {
         };
         let sql = "select tuskline.await_end($1)";
         let call = async {
-            let asked = connection.query_typed(sql, &[(&task.0, Type::INT8)]).await;
+            let asked = self.sender.ask(&connection, sql, &[(&task.0, Type::INT8)]).await;
             asked.map(drop).map_err(Error::from_write)
         };
         let answer = timeout_at(until, call).await;

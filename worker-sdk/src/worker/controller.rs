@@ -198,13 +198,6 @@ impl Controller {
         self.lambdas.iter().enumerate().map(usage).collect()
     }
 
-    /// Lambdas for which the worker is not registered: its role has no right to work on them.
-    #[cfg(feature = "metrics")]
-    pub(crate) fn unserved(&self) -> impl Iterator<Item = &str> {
-        let without = self.lambdas.iter().filter(|served| served.queues.is_empty());
-        without.map(|served| &*served.lambda.name)
-    }
-
     /// The counts since the last report; `None`: nothing was counted.
     pub(crate) fn report(&self) -> Option<Report> {
         let queues: Vec<_> = self.queues.iter().map(|queue| (queue.counts, queue.id)).collect();

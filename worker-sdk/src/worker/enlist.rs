@@ -105,7 +105,7 @@ pub(crate) async fn enlist(
             () = worker.shutdown.cancelled() => return Ok(None),
             answer = attempt(worker, former) => match answer {
                 Ok(enlisted) => {
-                    note(worker, None);
+                    note(worker, without(worker, &enlisted.served));
                     return Ok(Some(enlisted));
                 }
                 Err(Refusal::Unrecovered(error)) => {
@@ -124,7 +124,7 @@ pub(crate) async fn enlist(
         tries += 1;
         let pause = backoff.rest();
         log.waiting(&error, pause);
-        note(worker, Some(&error));
+        note(worker, Some(format!("{error:#}")));
         tokio::select! {
             () = worker.shutdown.cancelled() => return Ok(None),
             () = tokio::time::sleep(pause) => {}
@@ -133,9 +133,16 @@ pub(crate) async fn enlist(
 }
 
 /// For the probe.
-fn note(worker: &Worker, refusal: Option<&Error>) {
-    let text = refusal.map(|error| format!("{error:#}"));
-    *worker.refusal.lock().unwrap_or_else(PoisonError::into_inner) = text;
+fn note(worker: &Worker, refusal: Option<String>) {
+    *worker.refusal.lock().unwrap_or_else(PoisonError::into_inner) = refusal;
+}
+
+/// Names the lambdas on which the role has no right.
+fn without(worker: &Worker, served: &[Served]) -> Option<String> {
+    let names = worker.lambdas.iter().map(|lambda| &*lambda.name);
+    let lost: Vec<&str> =
+        names.filter(|name| served.iter().all(|one| one.lambda != **name)).collect();
+    (!lost.is_empty()).then(|| format!("without the right to work on {}", lost.join(", ")))
 }
 
 async fn attempt(worker: &Worker, former: Option<i64>) -> Result<Enlisted, Refusal> {

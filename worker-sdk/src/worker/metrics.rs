@@ -31,7 +31,7 @@ pub(crate) struct Metrics {
     pub(crate) statistics: Arc<Statistics>,
     /// The controller of the present registration. There is none between two registrations.
     pub(super) controller: Arc<Mutex<Weak<Controller>>>,
-    /// Why the last try to register failed.
+    /// Why the last try to register failed, or registered for less.
     pub(super) refusal: Arc<Mutex<Option<String>>>,
 }
 
@@ -61,10 +61,10 @@ impl Metrics {
             }
             "/metrics" => (StatusCode::OK, metrics::CONTENT_TYPE, metrics::text(self.families())),
             "/healthz" => (StatusCode::OK, plain, "up\n".to_owned()),
-            "/readyz" => match self.controller() {
-                Some(controller) => (StatusCode::OK, plain, ready(&controller)),
-                None => (StatusCode::SERVICE_UNAVAILABLE, plain, self.unready()),
-            },
+            "/readyz" => {
+                let (status, said) = self.ready();
+                (status, plain, said)
+            }
             _ => (StatusCode::NOT_FOUND, plain, "/metrics, /healthz, /readyz\n".to_owned()),
         };
         let mut response = Response::new(Full::new(Bytes::from(body)));
@@ -79,10 +79,14 @@ impl Metrics {
         self.controller.lock().unwrap_or_else(PoisonError::into_inner).upgrade()
     }
 
-    fn unready(&self) -> String {
+    fn ready(&self) -> (StatusCode, String) {
+        let (status, said) = match self.controller() {
+            Some(_) => (StatusCode::OK, "registered"),
+            None => (StatusCode::SERVICE_UNAVAILABLE, "not registered"),
+        };
         match &*self.refusal.lock().unwrap_or_else(PoisonError::into_inner) {
-            None => "not registered\n".to_owned(),
-            Some(refusal) => format!("not registered: {refusal}\n"),
+            None => (status, format!("{said}\n")),
+            Some(refusal) => (status, format!("{said}: {refusal}\n")),
         }
     }
 
@@ -98,15 +102,6 @@ impl Metrics {
         families.push(registered);
         families.extend(usage(controller.as_deref()));
         families
-    }
-}
-
-/// Names the lambdas on which the role has no right.
-fn ready(controller: &Controller) -> String {
-    let without: Vec<&str> = controller.unserved().collect();
-    match without.is_empty() {
-        true => "registered\n".to_owned(),
-        false => format!("registered, without the right to work on {}\n", without.join(", ")),
     }
 }
 

@@ -79,7 +79,7 @@ pub struct Worker {
     pub(crate) statistics: Arc<Statistics>,
     /// The controller of the present registration, for the metrics.
     controller: Arc<Mutex<Weak<Controller>>>,
-    /// Why the last try to register failed; none: it did not.
+    /// Why the last try to register failed, or registered for less, for the probe.
     refusal: Arc<Mutex<Option<String>>>,
     #[cfg(feature = "metrics")]
     pub(crate) metrics: Option<std::net::SocketAddr>,

@@ -47,9 +47,9 @@ async fn a_role_is_set_for_each_transaction_behind_a_pooler() {
     let pooler = Pooler::create(&site, &server, size).await.unwrap();
 
     let body = |_: Value, _: Context| async { Outcome::Success(None) };
-    let told = CancellationToken::new();
+    let stop = CancellationToken::new();
     let worker = Worker::builder(pooler.config("postgres")).role("app");
-    let worker = worker.serve(Lambda::named("work", body)).until(told.clone().cancelled_owned());
+    let worker = worker.serve(Lambda::named("work", body)).until(stop.clone().cancelled_owned());
     let working = tokio::spawn(worker.run());
     let client = Client::builder(pooler.config("postgres")).role("app").connect().await.unwrap();
     let task = client.schedule(NewTask::new("work", &1)).await.unwrap();
@@ -66,7 +66,7 @@ async fn a_role_is_set_for_each_transaction_behind_a_pooler() {
         clients.push(client);
     }
     drop(clients);
-    told.cancel();
+    stop.cancel();
     working.await.unwrap().unwrap();
 }
 
