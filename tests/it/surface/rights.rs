@@ -238,7 +238,7 @@ async fn the_author_of_an_act_is_its_caller() {
         )
         .await;
     let authors = "
-        select owner from tuskline.lambda where name = 'mine'
+        select defined_by from tuskline.lambda where name = 'mine'
         union all select author from tuskline.gate where lambda = 'mine'
         union all select author from tuskline.task_limit where lambda = 'mine'
         union all select author from tuskline.unique_policy where lambda = 'mine'
