@@ -4,6 +4,8 @@
 -- the groups: tuskline roles --print. Then the owner of the schema migrates or calls this.
 -- A privilege that the manifest does not name is revoked from a group. Give more to your own roles.
 -- A role of such a name that can log in is no group: it keeps what it has.
+-- PUBLIC gets and loses what the manifest says, too: a restore where a group is missing skips each
+-- revoke from PUBLIC that stands beside a grant to that group.
 -- Returns the groups that exist.
 -- Guarantees: a second call changes nothing, so no plan is made again.
 create or replace function tuskline.grant_verbs() returns text[]
@@ -15,6 +17,9 @@ declare
      where not r.rolcanlogin order by 1);
   r record;
 begin
+  if exists (select from tuskline_core.wrong_rights()) then
+    perform tuskline_core.close_functions();
+  end if;
   -- Revokes come first: that of a privilege on a table takes those on its columns along.
   for r in select f.* from tuskline_core.found_grants() f
             where f.grantee = any (v_groups)

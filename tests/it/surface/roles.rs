@@ -149,11 +149,16 @@ async fn a_second_grant_changes_nothing_and_a_first_one_mends_what_differs() {
                  grant execute on function tuskline.adopt to tuskline_operator;
                  grant select on tuskline.task to tuskline_scheduler;
                  grant select (payload) on tuskline.tasks to tuskline_monitor;
-                 grant usage on schema tuskline_core to tuskline_viewer";
+                 grant usage on schema tuskline_core to tuskline_viewer;
+                 grant execute on function tuskline.explain to public;
+                 revoke execute on function tuskline.clock from public";
+    let wrong = "select * from tuskline_core.wrong_rights()";
     db.run(spoil).await;
+    assert_eq!(db.lines(wrong).await.len(), 2);
     assert_eq!(db.lines(DIFFERENCES).await.len(), 6);
     let groups: Vec<String> = db.one("select tuskline.grant_verbs()").await;
     assert_eq!(groups.len(), 6, "{groups:?}");
+    assert_eq!(db.lines(wrong).await, Vec::<String>::new());
     assert_eq!(db.lines(DIFFERENCES).await, Vec::<String>::new());
     db.run(spoil).await;
     on(&db.config, "migrate").run().fine();
