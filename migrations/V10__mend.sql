@@ -37,7 +37,7 @@ comment on column tuskline_core.incarnation.former_lease is
   'How long claims wait after the recovery if a heartbeat shows a lost future: the longest lease '
   'that the recovery knew, and at least 20 s unless this is a copy.';
 
--- What claims compare with the caller. Null: it registered before this migration (note_rights).
+-- Claims compare these with the caller. Null: it registered before this migration (note_rights).
 alter table tuskline_core.live_executor
   add column role name,
   add column queues integer[];

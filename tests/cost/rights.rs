@@ -13,7 +13,7 @@ struct Call {
     /// How many tasks it schedules, or reports and claims.
     tasks: i32,
     unused: Cost,
-    /// What a right adds that the role has by name.
+    /// The pages and statements that a right adds if the role has it by name.
     added: Cost,
 }
 

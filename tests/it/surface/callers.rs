@@ -1,5 +1,5 @@
-//! Programs that choose their role: clients and workers of the SDK, and the command line. What they may
-//! not read is refused, and not told as nothing.
+//! Programs that choose their role: clients and workers of the SDK, and the command line. A read
+//! without the right is refused, and not told as nothing.
 
 use std::time::Duration;
 

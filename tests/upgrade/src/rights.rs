@@ -30,7 +30,7 @@ const OWN: &str = "select tuskline.grant_lambda('step', 'step_team', 'own')";
 /// Longest time for an old worker to register, and then for its role to lose it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What was seen of rights.
+/// The facts about rights that the run has seen.
 #[derive(Debug, Serialize)]
 pub struct Rights {
     /// Successes of the old worker in the closed lambda. It registered before the migration.

@@ -231,7 +231,7 @@ impl<S: Sender> Client<S> {
         Ok(self.rows("select tuskline.version()", &[]).await?[0].get(0))
     }
 
-    /// Refuses a caller without one of these rights on the lambda of a task. What a task returned is null for it,
+    /// Refuses a caller without one of these rights on the lambda of a task. The output of a task is null for it,
     /// and would look like nothing.
     pub(super) async fn check_shown(
         &self,

@@ -138,7 +138,7 @@ pub(crate) async fn register_executor(client: &Session, new: &Registration<'_>) 
     Ok(client.query_typed_one(sql, parameters).await?.get(0))
 }
 
-/// Those of the lambdas on which the role has the right `work`.
+/// The lambdas, among these, on which the role has the right `work`.
 pub(crate) async fn lambdas_to_work_on(
     client: &Session,
     lambdas: &[String],
