@@ -15,6 +15,7 @@ use super::{Given, Options, Workload};
 #[command(name = "tuskline-bench", version, max_term_width = 100, propagate_version = true)]
 #[command(after_help = "On a given server it makes a database of its own and drops it at the end.")]
 #[command(mut_arg("database_url", |url| url.help("Server to measure, postgresql://user@host/db")))]
+#[command(mut_arg("role", |role| role.hide(true)))]
 pub struct Bench {
     #[command(flatten)]
     global: Global,

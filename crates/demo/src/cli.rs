@@ -14,7 +14,8 @@ use super::worker;
 #[derive(Debug, Parser)]
 #[command(name = "tuskline-demo", version, max_term_width = 100, propagate_version = true)]
 #[command(after_help = "TUSKLINE_DATA_DIR names the directory of its PostgreSQL.")]
-#[command(args_conflicts_with_subcommands = true, mut_arg("database_url", |url| url.hide(true)))]
+#[command(args_conflicts_with_subcommands = true)]
+#[command(mut_arg("database_url", |url| url.hide(true)), mut_arg("role", |role| role.hide(true)))]
 pub struct Demo {
     #[command(flatten)]
     global: Global,
