@@ -1,7 +1,8 @@
 //! Tuskline's server: store consumer, periodic tasks, janitor and migrations. By features:
 //!
 //! - `serve`: all roles in one process ([`serve`]) with their probes ([`health`]).
-//! - `cli`: the command line, with `serve`.
+//! - `pages`: pages for people, which `serve` answers, too ([`pages`]).
+//! - `cli`: the command line, with `pages`.
 //! - `dev`: its command `tuskline dev`, which starts a private PostgreSQL.
 //!
 //! `tuskline-testing`, the kit for applications' tests, needs none of them.
@@ -11,12 +12,16 @@ pub mod archive;
 pub mod cli;
 pub mod config;
 pub mod duration;
+#[cfg(feature = "pages")]
+mod facts;
 #[cfg(feature = "serve")]
 pub mod health;
 pub mod janitor;
 #[cfg(feature = "serve")]
 pub mod metrics;
 pub mod migrate;
+#[cfg(feature = "pages")]
+pub mod pages;
 pub mod periodic;
 pub mod recovery;
 #[cfg(feature = "serve")]

@@ -6,7 +6,6 @@
 
 mod command;
 mod draw;
-mod facts;
 mod screen;
 mod source;
 mod state;
@@ -29,12 +28,13 @@ use tokio_util::task::AbortOnDropHandle;
 
 use self::draw::Theme;
 use self::screen::{Input, Screen};
-use self::source::{FactsReader, Pace};
+use self::source::Pace;
 use self::state::{Action, Event, Request, State};
 use self::view::View;
 use super::global::Global;
 use super::{database, output};
 use crate::duration;
+use crate::facts::FactsReader;
 
 /// Most requests that wait for the database.
 const REQUESTS: usize = 16;

@@ -1,7 +1,7 @@
 //! A command of the operator, and the sentences that tell its effects.
 
-use super::facts::Facts;
 use crate::cli::words::{age, at_least, count, cut, number_of, tasks};
+use crate::facts::Facts;
 
 /// A command that waits for its confirmation.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -14,11 +14,11 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
-use super::facts::{Facts, Health};
 use super::state::State;
 use super::view::View;
 use crate::cli::output::clean;
 use crate::cli::words::{at_least, count, cut, percent, rate};
+use crate::facts::{Facts, Health};
 
 pub const SMALLEST: (u16, u16) = (80, 16);
 /// Lines around the rows of a list: sums, views, headings, keys.

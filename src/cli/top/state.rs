@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 use ratatui::crossterm::event::KeyEvent;
 
 use super::command::{Command, Meant};
-use super::facts::Facts;
 use super::view::{Target, View};
+use crate::facts::Facts;
 use crate::store::overview::{DeadGroup, HeldTask, Letter};
 
 #[derive(Debug)]

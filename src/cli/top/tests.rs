@@ -6,10 +6,10 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::command::{Command, Meant};
 use super::draw::{Theme, draw};
-use super::facts::{Answers, Facts};
 use super::state::{Action, Event, Inside, Request, State};
 use super::text_of;
 use super::view::{Target, View};
+use crate::facts::{Answers, Facts};
 use crate::store::figures::{Gauge, QueueGauge};
 use crate::store::overview::{Count, DeadGroup, Executor, Gate, Held, HeldTask, Letter, Waiting};
 

@@ -2,7 +2,7 @@
 
 use clap::ValueEnum;
 
-use super::facts::Facts;
+use crate::facts::Facts;
 
 /// A list of rows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]

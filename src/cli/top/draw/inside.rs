@@ -9,10 +9,10 @@ use ratatui::widgets::{Paragraph, Wrap};
 use super::Theme;
 use super::lists::{Column, QUEUES, cause, error, of_queue, table};
 use crate::cli::output::clean;
-use crate::cli::top::facts::Facts;
 use crate::cli::top::state::{Inside, Opened};
 use crate::cli::top::view::Target;
 use crate::cli::words::{age, at_least, count, ms, percent, rate, tasks};
+use crate::facts::Facts;
 use crate::store::overview::{DeadGroup, Gate, HeldTask, Letter};
 
 /// The texts of a row and its style.

@@ -8,11 +8,11 @@ use ratatui::widgets::{Cell, Paragraph, Row, Table, TableState};
 
 use super::{Theme, WIDE};
 use crate::cli::output::clean;
-use crate::cli::top::facts::{ExecutorRow, Facts, LambdaRow, QueueRow, WaitRow};
 use crate::cli::top::state::State;
 use crate::cli::top::view::View;
 use crate::cli::words::{age, at_least, count, cut, ms, or_dash, percent, rate};
 use crate::duration::milliseconds;
+use crate::facts::{ExecutorRow, Facts, LambdaRow, QueueRow, WaitRow};
 use crate::store::figures::OBJECTIVE;
 use crate::store::overview::DeadGroup;
 

@@ -1,5 +1,6 @@
 //! The facts of one look at the installation, as rows. Rows that need an operator come first.
 
+mod reader;
 mod rows;
 
 use std::time::Duration;
@@ -9,6 +10,8 @@ use serde::Serialize;
 
 use crate::store::figures::{ExecutorLoad, Gauge, QueueGauge, QueueStatistics, Rates, WaitTimes};
 use crate::store::overview::{Count, DeadGroup, Executor, Gate, Held, Waiting};
+
+pub use reader::FactsReader;
 
 /// The share of tasks that must start within the objective.
 const KEPT: f64 = 0.95;

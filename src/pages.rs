@@ -1,0 +1,207 @@
+//! Pages for people: what is wrong, why a task waits, and acts with a preview.
+//!
+//! `identity` says who asks, `reading` reads as the role of that person, a module for each page turns
+//! facts into HTML, and `parts` has what they share. Nothing runs while no page is open.
+//!
+//! Promises: a page works without JavaScript; its address is its whole state; `?format=json` has the
+//! same facts. Must never: read as the owner of the schema, or write a script or style into HTML.
+
+mod files;
+mod identity;
+mod overview;
+mod parts;
+mod reading;
+mod refusal;
+mod words;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::extract::{FromRequestParts, Path, State};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderValue, header};
+use axum::response::{IntoResponse, Redirect, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use chrono::{DateTime, Utc};
+use serde_json::json;
+use tower_http::compression::CompressionLayer;
+use tuskline_sdk::Address;
+
+pub use identity::{Access, Proxy, Token, VIEWER};
+
+use identity::{Person, cookie};
+use parts::{Frame, Show, Theme, document};
+use reading::{Look, Moment, Sessions, Trouble};
+use refusal::Refused;
+
+/// Everything that a page needs to be read and refused.
+#[derive(Debug)]
+struct Site {
+    access: Access,
+    base: String,
+    database: String,
+    sessions: Sessions,
+    look: Look,
+}
+
+/// The pages.
+///
+/// `base` is the path before every address: empty, or like `/tuskline`. They read the database at
+/// `address` as the roles of `access`, of which the login must be a member.
+pub fn router(address: Address, access: Access, base: &str) -> Router {
+    let base = base.trim_end_matches('/').to_owned();
+    let site = Arc::new(Site {
+        database: database_of(&address),
+        look: Look::new(access.role.clone()),
+        sessions: Sessions::new(address),
+        access,
+        base: base.clone(),
+    });
+    let routes = Router::new()
+        .route("/", get(overview_page))
+        .route("/files/{name}", get(async |Path(name): Path<String>| files::serve(&name)))
+        .with_state(site)
+        .layer(CompressionLayer::new())
+        .layer(axum::middleware::map_response(guarded));
+    match base.is_empty() {
+        true => routes,
+        false => Router::new()
+            .route(&base, get(Redirect::permanent(&format!("{base}/"))))
+            .nest(&base, routes),
+    }
+}
+
+/// Database and host, as in `shop at db.example`.
+fn database_of(address: &Address) -> String {
+    let config = address.config();
+    let host = config.get_hosts().first().map(|host| match host {
+        tokio_postgres::config::Host::Tcp(name) => name.clone(),
+        #[cfg(unix)]
+        tokio_postgres::config::Host::Unix(path) => path.display().to_string(),
+    });
+    let name = config.get_dbname().or(config.get_user()).unwrap_or("postgres");
+    format!("{name} at {}", host.as_deref().unwrap_or("localhost"))
+}
+
+/// What no page and no file may do in a browser.
+async fn guarded(mut answer: Response) -> Response {
+    let headers = answer.headers_mut();
+    for (name, value) in [
+        (
+            header::CONTENT_SECURITY_POLICY,
+            "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
+        ),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::REFERRER_POLICY, "same-origin"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    headers
+        .entry(header::CACHE_CONTROL)
+        .or_insert_with(|| HeaderValue::from_static("private, no-store"));
+    answer
+}
+
+/// A request: who asks, for what, and how the answer is to look.
+#[derive(Debug)]
+struct Asked {
+    person: Person,
+    query: BTreeMap<String, String>,
+    /// The address below the base, with its query.
+    here: String,
+    theme: Theme,
+    headers: HeaderMap,
+}
+
+impl FromRequestParts<Arc<Site>> for Asked {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, site: &Arc<Site>) -> Result<Self, Response> {
+        let query: BTreeMap<String, String> =
+            axum::extract::Query::try_from_uri(&parts.uri).map(|all| all.0).unwrap_or_default();
+        let theme = match query.get("theme") {
+            Some(chosen) => Theme::of(chosen),
+            None => Theme::of(cookie(&parts.headers, "tuskline_theme").unwrap_or_default()),
+        };
+        let here = parts.uri.path_and_query().map_or("/", |all| all.as_str()).to_owned();
+        let mut asked = Self {
+            person: Person::unknown(),
+            query,
+            here,
+            theme,
+            headers: std::mem::take(&mut parts.headers),
+        };
+        if asked.query.contains_key("token") {
+            let refused = Refused::bad("a token does not belong into an address: it stays in logs");
+            return Err(asked.answer(site, None, &refused));
+        }
+        match site.access.person(&asked.headers) {
+            Ok(person) => asked.person = person,
+            Err(refusal) => return Err(asked.answer(site, None, &Refused::of(&refusal))),
+        }
+        Ok(asked)
+    }
+}
+
+impl Asked {
+    /// The answer with the facts, as a page or as JSON; or why there are none.
+    fn page<S: Show>(&self, site: &Site, read: Result<(Moment, S), Trouble>) -> Response {
+        match read {
+            Ok((moment, shown)) => self.answer(site, Some(&moment), &shown),
+            Err(trouble) => self.answer(site, None, &Refused::by(&trouble)),
+        }
+    }
+
+    fn answer(&self, site: &Site, moment: Option<&Moment>, shown: &impl Show) -> Response {
+        let now: Option<DateTime<Utc>> = moment.map(|moment| moment.now);
+        if self.query.get("format").is_some_and(|format| format == "json") {
+            return (shown.status(), Json(json!(shown))).into_response();
+        }
+        let frame = Frame {
+            base: site.base.clone(),
+            installation: moment.map_or_else(String::new, |moment| moment.installation.clone()),
+            database: site.database.clone(),
+            person: self.person.name.clone(),
+            role: self.person.role.clone(),
+            may_act: self.person.may_act,
+            has_token: self.person.has_cookie,
+            theme: self.theme,
+            is_live: self.query.get("live").is_none_or(|live| live != "off"),
+            here: self.here.clone(),
+            now,
+        };
+        let page = document(&frame, shown).into_string();
+        let kind = [(header::CONTENT_TYPE, "text/html; charset=utf-8")];
+        let mut answer = (shown.status(), kind, page).into_response();
+        let headers = answer.headers_mut();
+        if let Some(every) = shown.every() {
+            headers.insert("tuskline-every", HeaderValue::from(every.as_secs()));
+        }
+        if self.query.contains_key("theme") {
+            headers.append(header::SET_COOKIE, theme_cookie(self.theme, &site.base));
+        }
+        answer
+    }
+}
+
+fn theme_cookie(theme: Theme, base: &str) -> HeaderValue {
+    let text = format!(
+        "tuskline_theme={}; Path={base}/; Max-Age=31536000; SameSite=Strict",
+        theme.class().unwrap_or("system")
+    );
+    HeaderValue::try_from(text).unwrap_or_else(|_| HeaderValue::from_static(""))
+}
+
+async fn overview_page(State(site): State<Arc<Site>>, asked: Asked) -> Response {
+    let seen = site.look.facts(&site.sessions).await;
+    let Some(facts) = seen.facts else {
+        let trouble = seen.trouble.unwrap_or(Trouble::Away("not read yet".to_owned()));
+        return asked.answer(&site, None, &Refused::by(&trouble));
+    };
+    let moment =
+        Moment { now: facts.now.unwrap_or_default(), installation: facts.installation.clone() };
+    let trouble = seen.trouble.map(|trouble| trouble.text());
+    let shown = overview::Overview { facts, every: seen.every, trouble };
+    asked.answer(&site, Some(&moment), &shown)
+}

@@ -1,0 +1,250 @@
+//! Who asks: the person, the role whose rights hold, and whether the request may be answered at all.
+//!
+//! Promises: a page without a token is answered on loopback only, or where the server only shows
+//! (`read_only`); an act needs a token, a proxy that is trusted, or `tuskline dev`; a request to a
+//! host that is not ours is refused, and so is an act that another site sends.
+//! Must never: take a token from an address, or log one.
+
+use std::collections::BTreeMap;
+
+use axum::http::{HeaderMap, HeaderName, Method, StatusCode, header};
+use sha2::{Digest as _, Sha256};
+
+/// The cookie that holds the token of a person who signed in.
+pub const TOKEN_COOKIE: &str = "tuskline_token";
+
+/// A line of the token file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Token {
+    /// SHA-256 of the token.
+    pub hash: [u8; 32],
+    /// The role whose rights hold.
+    pub role: String,
+    /// The name of the person, for the audit.
+    pub name: String,
+}
+
+/// A proxy that has found out who asks.
+#[derive(Debug, Clone)]
+pub struct Proxy {
+    /// The header with the name of the person.
+    pub header: HeaderName,
+    /// The secret that the proxy sends in `Tuskline-Proxy-Secret`.
+    pub secret: String,
+    /// The role of each name.
+    pub roles: BTreeMap<String, String>,
+}
+
+/// Who may look, and who may act.
+#[derive(Debug, Clone)]
+pub struct Access {
+    /// The role of a person without a token.
+    pub role: String,
+    /// Nobody acts, and nobody needs a token.
+    pub read_only: bool,
+    /// A person without a token acts: `tuskline dev`.
+    pub acts_freely: bool,
+    /// The server listens on loopback only.
+    pub is_loopback: bool,
+    /// Tokens. Empty: nobody signs in.
+    pub tokens: Vec<Token>,
+    /// The proxy in front.
+    pub proxy: Option<Proxy>,
+    /// Names under which the pages are asked for, beside those of loopback.
+    pub hosts: Vec<String>,
+    /// The cookie goes over TLS only.
+    pub is_secure: bool,
+}
+
+/// The role of a person without a token, unless it is said.
+pub const VIEWER: &str = "tuskline_viewer";
+
+impl Default for Access {
+    /// On loopback, to look.
+    fn default() -> Self {
+        Self {
+            role: VIEWER.to_owned(),
+            read_only: false,
+            acts_freely: false,
+            is_loopback: true,
+            tokens: Vec::new(),
+            proxy: None,
+            hosts: Vec::new(),
+            is_secure: false,
+        }
+    }
+}
+
+/// The person who asks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Person {
+    /// The name that pages and audit show.
+    pub name: String,
+    /// The role whose rights hold.
+    pub role: String,
+    /// May send acts; the database decides which.
+    pub may_act: bool,
+    /// Signed in by a token in a cookie.
+    pub has_cookie: bool,
+}
+
+impl Person {
+    /// Nobody: the shell of a page that is refused.
+    pub fn unknown() -> Self {
+        let (name, role) = ("nobody".to_owned(), "none".to_owned());
+        Self { name, role, may_act: false, has_cookie: false }
+    }
+}
+
+/// Why a request is not answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Refusal {
+    /// The host is not one of ours.
+    Host,
+    /// Another site sends the act.
+    OtherSite,
+    /// A token is needed.
+    SignIn,
+    /// The person may not do this.
+    Forbidden(String),
+}
+
+impl Refusal {
+    /// The status of the answer.
+    pub fn status(&self) -> StatusCode {
+        match self {
+            Self::Host => StatusCode::MISDIRECTED_REQUEST,
+            Self::SignIn => StatusCode::UNAUTHORIZED,
+            Self::OtherSite | Self::Forbidden(_) => StatusCode::FORBIDDEN,
+        }
+    }
+}
+
+impl Access {
+    /// Who asks.
+    ///
+    /// # Errors
+    /// The request is not answered.
+    pub fn person(&self, headers: &HeaderMap) -> Result<Person, Refusal> {
+        self.check_host(headers)?;
+        let named = |name: &str, role: &str, has_cookie| Person {
+            name: name.to_owned(),
+            role: role.to_owned(),
+            may_act: !self.read_only,
+            has_cookie,
+        };
+        if let Some(proxy) = &self.proxy
+            && let Some(name) = text(headers, &proxy.header)
+        {
+            let role = proxy.role_of(name, headers)?;
+            return Ok(named(name, role, false));
+        }
+        if let Some((token, has_cookie)) = presented(headers) {
+            let token = self.token(token).ok_or(Refusal::SignIn)?;
+            return Ok(named(&token.name, &token.role, has_cookie));
+        }
+        let is_open = self.is_loopback && self.proxy.is_none();
+        match self.read_only || is_open {
+            true => Ok(Person {
+                name: self.role.clone(),
+                role: self.role.clone(),
+                may_act: self.acts_freely && !self.read_only,
+                has_cookie: false,
+            }),
+            false => Err(Refusal::SignIn),
+        }
+    }
+
+    /// The line of a token.
+    pub fn token(&self, token: &str) -> Option<&Token> {
+        let hash: [u8; 32] = Sha256::digest(token.as_bytes()).into();
+        self.tokens.iter().find(|one| one.hash == hash)
+    }
+
+    /// Refuses a request whose host is not ours: a page of another site that a name server sends
+    /// here (DNS rebinding).
+    fn check_host(&self, headers: &HeaderMap) -> Result<(), Refusal> {
+        let host = text(headers, &header::HOST).unwrap_or_default();
+        let name = host_name(host);
+        let is_ours = name.eq_ignore_ascii_case("localhost")
+            || name.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+            || self.hosts.iter().any(|one| one.eq_ignore_ascii_case(name));
+        if is_ours { Ok(()) } else { Err(Refusal::Host) }
+    }
+
+    /// Whether the person may send this act.
+    ///
+    /// # Errors
+    /// Another site sends it, or the person may only look.
+    pub fn check_act(
+        &self,
+        person: &Person,
+        method: &Method,
+        headers: &HeaderMap,
+    ) -> Result<(), Refusal> {
+        if method != Method::POST || !is_same_origin(headers) {
+            return Err(Refusal::OtherSite);
+        }
+        match (self.read_only, person.may_act) {
+            (true, _) => Err(Refusal::Forbidden("this server only shows: --read-only".to_owned())),
+            (false, false) => Err(Refusal::Forbidden(
+                "an act needs a person: start the server with --token-file or --trust-header"
+                    .to_owned(),
+            )),
+            (false, true) => Ok(()),
+        }
+    }
+}
+
+impl Proxy {
+    fn role_of(&self, name: &str, headers: &HeaderMap) -> Result<&str, Refusal> {
+        let secret = headers.get("tuskline-proxy-secret").map(|value| value.as_bytes());
+        let hash = |bytes: &[u8]| Sha256::digest(bytes);
+        if secret.map(hash) != Some(hash(self.secret.as_bytes())) {
+            return Err(Refusal::Forbidden("the proxy did not send its secret".to_owned()));
+        }
+        let role = self.roles.get(name).map(String::as_str);
+        role.ok_or_else(|| Refusal::Forbidden(format!("no role is known for {name}")))
+    }
+}
+
+/// The name of a host, without its port and the brackets of an IPv6 address.
+fn host_name(host: &str) -> &str {
+    if let Some(rest) = host.strip_prefix('[') {
+        return rest.split(']').next().unwrap_or_default();
+    }
+    host.split(':').next().unwrap_or_default()
+}
+
+fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
+    headers.get(name).and_then(|value| value.to_str().ok())
+}
+
+/// The token of the request, and whether a cookie brings it.
+fn presented(headers: &HeaderMap) -> Option<(&str, bool)> {
+    let bearer = text(headers, &header::AUTHORIZATION).and_then(|all| all.strip_prefix("Bearer "));
+    bearer
+        .map(|token| (token.trim(), false))
+        .or_else(|| cookie(headers, TOKEN_COOKIE).map(|token| (token, true)))
+}
+
+/// A cookie of the request.
+pub fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    let all = headers.get_all(header::COOKIE).iter().filter_map(|one| one.to_str().ok());
+    all.flat_map(|line| line.split(';'))
+        .filter_map(|one| one.trim().split_once('='))
+        .find_map(|(found, value)| (found == name).then_some(value))
+}
+
+/// A browser says from which site a request comes. A program says nothing, and needs its token in
+/// a header, which a page of another site cannot send.
+fn is_same_origin(headers: &HeaderMap) -> bool {
+    if let Some(site) = headers.get("sec-fetch-site") {
+        return site == "same-origin";
+    }
+    match (text(headers, &header::ORIGIN), text(headers, &header::HOST)) {
+        (Some(origin), Some(host)) => origin.split("://").nth(1) == Some(host),
+        (Some(_), None) => false,
+        (None, _) => headers.contains_key(header::AUTHORIZATION),
+    }
+}
