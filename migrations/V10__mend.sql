@@ -186,3 +186,9 @@ end $$;
 alter type tuskline_core.exchanged
   add attribute queued_ms integer[],
   add attribute claimed_before boolean[];
+
+-- For pages: the newest acts, and those on one task or lambda.
+create index audit_at on tuskline.audit (at);
+comment on index tuskline.audit_at is 'The newest acts.';
+create index audit_subject on tuskline.audit (subject, at);
+comment on index tuskline.audit_subject is 'Acts on one task, lambda or other object.';

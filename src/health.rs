@@ -59,9 +59,10 @@ pub async fn serve(
     listener: TcpListener,
     address: Address,
     roles: RoleHealth,
+    pages: Router,
     shutdown: CancellationToken,
 ) {
-    let routes = routes(address.clone(), roles).merge(metrics::routes(address));
+    let routes = routes(address.clone(), roles).merge(metrics::routes(address)).merge(pages);
     let mut connections = JoinSet::new();
     let answer = |stream, has_request| answer(stream, routes.clone(), has_request);
     let accepting = port::accept(&listener, MOST_CONNECTIONS, &mut connections, answer);

@@ -16,6 +16,8 @@ pub mod duration;
 mod facts;
 #[cfg(feature = "serve")]
 pub mod health;
+#[cfg(feature = "pages")]
+mod ids;
 pub mod janitor;
 #[cfg(feature = "serve")]
 pub mod metrics;

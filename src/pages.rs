@@ -6,16 +6,25 @@
 //! Promises: a page works without JavaScript; its address is its whole state; `?format=json` has the
 //! same facts. Must never: read as the owner of the schema, or write a script or style into HTML.
 
+mod chain;
+mod dead;
 mod files;
 mod identity;
+mod lambda;
+mod lists;
 mod overview;
 mod parts;
+mod periodic;
 mod reading;
 mod refusal;
+mod table;
+mod task;
+mod waits;
 mod words;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::{FromRequestParts, Path, State};
 use axum::http::request::Parts;
@@ -25,11 +34,14 @@ use axum::routing::get;
 use axum::{Json, Router};
 use chrono::{DateTime, Utc};
 use serde_json::json;
+use tokio_postgres::{Client, Error};
 use tower_http::compression::CompressionLayer;
 use tuskline_sdk::Address;
 
 pub use identity::{Access, Proxy, Token, VIEWER};
 
+use crate::facts::Facts;
+use crate::ids::as_strings;
 use identity::{Person, cookie};
 use parts::{Frame, Show, Theme, document};
 use reading::{Look, Moment, Sessions, Trouble};
@@ -45,12 +57,21 @@ struct Site {
     look: Look,
 }
 
+/// Where the pages are, and who may see them.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// Who may look, and who may act.
+    pub access: Access,
+    /// The path before every address: empty, or like `/tuskline`.
+    pub base: String,
+}
+
 /// The pages.
 ///
-/// `base` is the path before every address: empty, or like `/tuskline`. They read the database at
-/// `address` as the roles of `access`, of which the login must be a member.
-pub fn router(address: Address, access: Access, base: &str) -> Router {
-    let base = base.trim_end_matches('/').to_owned();
+/// They read the database at `address` as the roles of `access`, of which the login must be a member.
+pub fn router(address: Address, options: Options) -> Router {
+    let access = options.access;
+    let base = options.base.trim_end_matches('/').to_owned();
     let site = Arc::new(Site {
         database: database_of(&address),
         look: Look::new(access.role.clone()),
@@ -60,6 +81,26 @@ pub fn router(address: Address, access: Access, base: &str) -> Router {
     });
     let routes = Router::new()
         .route("/", get(overview_page))
+        .route("/lambdas", get(lambdas_page))
+        .route("/lambdas/{name}", get(lambda_page))
+        .route("/tasks/{id}", get(task_page))
+        .route("/chains/{id}", get(chain_page))
+        .route("/dead-letters", get(dead_page))
+        .route("/waits", get(waits_page))
+        .route("/periodic", get(async |site, asked| periodic_page(site, asked, None).await))
+        .route(
+            "/periodic/{name}",
+            get(async |site, asked, Path(name)| periodic_page(site, asked, Some(name)).await),
+        )
+        .route(
+            "/executors",
+            get(async |site, asked| list_page(site, asked, &lists::EXECUTORS).await),
+        )
+        .route(
+            "/operations",
+            get(async |site, asked| list_page(site, asked, &lists::OPERATIONS).await),
+        )
+        .route("/audit", get(async |site, asked| list_page(site, asked, &lists::AUDIT).await))
         .route("/files/{name}", get(async |Path(name): Path<String>| files::serve(&name)))
         .with_state(site)
         .layer(CompressionLayer::new())
@@ -145,6 +186,25 @@ impl FromRequestParts<Arc<Site>> for Asked {
 }
 
 impl Asked {
+    /// Reads as the role of the person.
+    async fn read<T>(
+        &self,
+        site: &Site,
+        work: impl AsyncFnOnce(&Client) -> Result<T, Error>,
+    ) -> Result<(Moment, T), Trouble> {
+        site.sessions.of(&self.person.role, reading::Access::Read, work).await
+    }
+
+    /// What was found; `Trouble::Unknown` if nothing was.
+    fn found<T>(
+        &self,
+        read: Result<(Moment, Option<T>), Trouble>,
+        missing: &'static str,
+    ) -> Result<(Moment, T), Trouble> {
+        let (moment, found) = read?;
+        found.map(|found| (moment, found)).ok_or(Trouble::Unknown(missing))
+    }
+
     /// The answer with the facts, as a page or as JSON; or why there are none.
     fn page<S: Show>(&self, site: &Site, read: Result<(Moment, S), Trouble>) -> Response {
         match read {
@@ -156,7 +216,7 @@ impl Asked {
     fn answer(&self, site: &Site, moment: Option<&Moment>, shown: &impl Show) -> Response {
         let now: Option<DateTime<Utc>> = moment.map(|moment| moment.now);
         if self.query.get("format").is_some_and(|format| format == "json") {
-            return (shown.status(), Json(json!(shown))).into_response();
+            return (shown.status(), Json(as_strings(json!(shown)))).into_response();
         }
         let frame = Frame {
             base: site.base.clone(),
@@ -204,4 +264,107 @@ async fn overview_page(State(site): State<Arc<Site>>, asked: Asked) -> Response 
     let trouble = seen.trouble.map(|trouble| trouble.text());
     let shown = overview::Overview { facts, every: seen.every, trouble };
     asked.answer(&site, Some(&moment), &shown)
+}
+
+/// The facts of all lambdas, or the answer in place of them.
+async fn facts(site: &Site, asked: &Asked) -> Result<(Moment, Arc<Facts>, Duration), Response> {
+    let seen = site.look.facts(&site.sessions).await;
+    match (seen.facts, seen.trouble) {
+        (Some(facts), None) => {
+            let installation = facts.installation.clone();
+            let moment = Moment { now: facts.now.unwrap_or_default(), installation };
+            Ok((moment, facts, seen.every))
+        }
+        (_, trouble) => {
+            let trouble = trouble.unwrap_or(Trouble::Away("not read yet".to_owned()));
+            Err(asked.answer(site, None, &Refused::by(&trouble)))
+        }
+    }
+}
+
+async fn lambdas_page(State(site): State<Arc<Site>>, asked: Asked) -> Response {
+    match facts(&site, &asked).await {
+        Ok((moment, facts, every)) => {
+            asked.answer(&site, Some(&moment), &lists::Lambdas { facts, every })
+        }
+        Err(answer) => answer,
+    }
+}
+
+async fn lambda_page(
+    State(site): State<Arc<Site>>,
+    asked: Asked,
+    Path(name): Path<String>,
+) -> Response {
+    let (_, facts, every) = match facts(&site, &asked).await {
+        Ok(found) => found,
+        Err(answer) => return answer,
+    };
+    let read = asked.read(&site, async |client| lambda::Read::of(client, &name).await).await;
+    let read = asked.found(read, "there is no lambda of this name");
+    asked.page(&site, read.map(|(moment, read)| (moment, read.with(name, facts, every))))
+}
+
+async fn task_page(
+    State(site): State<Arc<Site>>,
+    asked: Asked,
+    Path(id): Path<String>,
+) -> Response {
+    let Ok(id) = id.parse() else {
+        return asked.answer(&site, None, &Refused::bad("a task has a number"));
+    };
+    let shows = asked.query.get("show").is_some_and(|show| show == "contents");
+    let access = if shows { reading::Access::Act } else { reading::Access::Read };
+    let role = &asked.person.role;
+    let read = site
+        .sessions
+        .of(role, access, async |client| task::Task::read(client, id, shows).await)
+        .await;
+    let read = asked.found(read, "no task has this id, or its retention is over");
+    asked.page(&site, read)
+}
+
+async fn chain_page(
+    State(site): State<Arc<Site>>,
+    asked: Asked,
+    Path(id): Path<String>,
+) -> Response {
+    let Ok(id) = id.parse() else {
+        return asked.answer(&site, None, &Refused::bad("a chain has a number"));
+    };
+    let read = asked.read(&site, async |client| chain::Chain::read(client, id).await).await;
+    asked.page(&site, asked.found(read, "no chain has this number, or its retention is over"))
+}
+
+async fn dead_page(State(site): State<Arc<Site>>, asked: Asked) -> Response {
+    let lambda = asked.query.get("lambda").cloned();
+    let read = asked.read(&site, async |client| dead::Dead::read(client, lambda).await).await;
+    asked.page(&site, read)
+}
+
+async fn waits_page(State(site): State<Arc<Site>>, asked: Asked) -> Response {
+    let (_, facts, _) = match facts(&site, &asked).await {
+        Ok(found) => found,
+        Err(answer) => return answer,
+    };
+    let read = asked.read(&site, async |client| waits::Waits::read(client, &facts).await).await;
+    asked.page(&site, read)
+}
+
+async fn periodic_page(
+    State(site): State<Arc<Site>>,
+    asked: Asked,
+    name: Option<String>,
+) -> Response {
+    let read = asked.read(&site, async |client| periodic::Periodic::read(client, name).await).await;
+    asked.page(&site, asked.found(read, "there is no schedule of this name"))
+}
+
+async fn list_page(
+    State(site): State<Arc<Site>>,
+    asked: Asked,
+    kind: &'static lists::Listed,
+) -> Response {
+    let read = asked.read(&site, async |client| lists::List::read(client, kind).await).await;
+    asked.page(&site, read)
 }

@@ -40,6 +40,9 @@ pub struct Options {
     pub roles: Vec<Role>,
     /// Where `/healthz` and `/readyz` answer; none: nowhere.
     pub listen: Option<SocketAddr>,
+    /// Who may look at the pages there, and act. None: there are no pages.
+    #[cfg(feature = "pages")]
+    pub pages: Option<crate::pages::Options>,
     /// Name of the installation that the database must have.
     pub installation: String,
     /// Bounds of the store consumer.
@@ -56,6 +59,8 @@ impl Default for Options {
         Self {
             roles: vec![Role::StoreConsumer, Role::Periodic, Role::Janitor],
             listen: None,
+            #[cfg(feature = "pages")]
+            pages: None,
             installation: DEFAULT_INSTALLATION.to_owned(),
             store_consumer: StoreConsumerOptions::default(),
             periodic: PeriodicOptions::default(),
@@ -128,7 +133,10 @@ pub async fn run(
     tracing::info!(roles = ?options.roles, listen = ?options.listen, "serving");
     let told_to_stop = async {
         match listener {
-            Some(listener) => health::serve(listener, address, role_health, shutdown.clone()).await,
+            Some(listener) => {
+                let pages = pages(&address, &options);
+                health::serve(listener, address, role_health, pages, shutdown.clone()).await
+            }
             None => shutdown.cancelled().await,
         }
     };
@@ -138,6 +146,16 @@ pub async fn run(
     }
     while roles.join_next().await.is_some() {}
     Ok(())
+}
+
+/// The pages, if the server has any.
+fn pages(address: &Address, options: &Options) -> axum::Router {
+    #[cfg(feature = "pages")]
+    if let Some(pages) = &options.pages {
+        return crate::pages::router(address.clone(), pages.clone());
+    }
+    let _ = (address, options);
+    axum::Router::new()
 }
 
 fn start(

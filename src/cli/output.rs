@@ -3,8 +3,6 @@
 //! Promises: a reader that closes early ends us quietly; a table fits the terminal it is shown on
 //! and is plain when piped; no control character of a payload or an error reaches the terminal.
 
-mod ids;
-
 use std::io::{ErrorKind, IsTerminal, Write};
 
 use comfy_table::{Cell, ColumnConstraint, ContentArrangement, Table, Width, presets};
@@ -31,7 +29,7 @@ pub fn put(text: &str) -> std::io::Result<()> {
 
 /// Writes a value as JSON, indented on a terminal. Ids are strings in it.
 pub fn put_json(value: &Value) -> std::io::Result<()> {
-    let value = ids::as_strings(value.clone());
+    let value = crate::ids::as_strings(value.clone());
     if std::io::stdout().is_terminal() {
         put_json_text(&format!("{value:#}"))
     } else {

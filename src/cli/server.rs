@@ -15,6 +15,7 @@ use crate::archive::Directory;
 use crate::config::{DEFAULT_INSTALLATION, JanitorOptions};
 use crate::duration;
 use crate::migrate::{self, Functions};
+use crate::pages;
 use crate::serve::{self, Options, Role};
 
 /// Arguments of `migrate`.
@@ -40,7 +41,7 @@ pub struct ServeArgs {
     /// Name of the installation that the database must have.
     #[arg(long, value_name = "NAME", env = "TUSKLINE_INSTALLATION", hide_env_values = true)]
     installation: Option<String>,
-    /// Answer /metrics, /scale, /healthz and /readyz here, e.g. 127.0.0.1:8080.
+    /// Answer pages, /metrics, /scale, /healthz and /readyz here, e.g. 127.0.0.1:8080.
     #[arg(long, value_name = "ADDRESS", env = "TUSKLINE_LISTEN", hide_env_values = true)]
     listen: Option<SocketAddr>,
     /// Write tasks of lambdas with --archive file here, as JSON lines, before they are deleted.
@@ -105,6 +106,10 @@ pub async fn serve(global: &Global, args: ServeArgs, end: CancellationToken) -> 
     let options = Options {
         roles: args.roles,
         listen: args.listen,
+        pages: args
+            .listen
+            .filter(|listen| listen.ip().is_loopback())
+            .map(|_| pages::Options::default()),
         installation: named.unwrap_or_else(|| DEFAULT_INSTALLATION.to_owned()),
         janitor,
         ..Options::default()

@@ -46,7 +46,7 @@ pub(super) const FUNCTIONS: &[Source] = &functions![
     "periodic/due_periodic", "periodic/fire_periodic", "statistics/report_attempts",
     "statistics/totals", "statistics/fold_statistics", "owner/definitions",
     "owner/define", "people/views", "people/task_facts", "people/chains",
-    "people/periodics", "people/dead_letters", "people/statistics", "people/longest", "people/gauges", "people/waits",
+    "people/acts", "people/periodics", "people/dead_letters", "people/statistics", "people/longest", "people/gauges", "people/waits",
     "owner/operations", "people/comments",
     "retention/segments_to_retire", "retention/retention", "retention/purge", "retention/archive",
     "owner/act_in_operation", "owner/forget", "owner/erase", "owner/advance_operation",

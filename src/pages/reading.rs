@@ -39,6 +39,8 @@ pub enum Trouble {
     Away(String),
     /// The role may not do this: message, and what would change it.
     Denied(String, Option<String>),
+    /// There is no such thing.
+    Unknown(&'static str),
     /// The database refuses it: message and hint.
     Refused(String, Option<String>),
 }

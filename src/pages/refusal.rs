@@ -23,6 +23,7 @@ impl Trouble {
     pub fn text(&self) -> String {
         match self {
             Self::Away(text) | Self::Denied(text, _) | Self::Refused(text, _) => text.clone(),
+            Self::Unknown(text) => (*text).to_owned(),
         }
     }
 }
@@ -36,11 +37,6 @@ impl Refused {
     /// The request is not understood.
     pub fn bad(detail: &str) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "This address is not understood", detail, None)
-    }
-
-    /// There is no such thing.
-    pub fn unknown(detail: &str) -> Self {
-        Self::new(StatusCode::NOT_FOUND, "Not found", detail, None)
     }
 
     /// The database does not give the facts.
@@ -58,6 +54,7 @@ impl Refused {
                 text,
                 hint.as_deref(),
             ),
+            Trouble::Unknown(text) => Self::new(StatusCode::NOT_FOUND, "Not found", text, None),
             Trouble::Refused(text, hint) => Self::new(
                 StatusCode::BAD_REQUEST,
                 "The database refuses this",

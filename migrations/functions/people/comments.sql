@@ -21,7 +21,7 @@ begin
              ('queue_statistics', 'queue'), ('queue_statistics', 'queue_statistic'),
              ('wait_statistics', 'wait_statistic'), ('executor_statistics', 'executor'),
              ('executor_statistics', 'executor_statistic'),
-             ('lambda_grants', 'lambda_grant')) as s (view, source)) u
+             ('lambda_grants', 'lambda_grant'), ('acts', 'audit')) as s (view, source)) u
            join pg_attribute v on v.attrelid = coalesce(
              to_regclass('tuskline.' || u.view), to_regclass('tuskline_core.' || u.view))
            join pg_attribute t

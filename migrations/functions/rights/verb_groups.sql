@@ -27,6 +27,7 @@ language sql immutable as $$
       ('execute', 'operator team', 'advance_operation cancel_chain gate pause_periodic '
          'preview_operation resume_periodic retry retry_chain start_operation stop_operation '
          'throttle unblock ungate', null),
+      ('execute', 'operator team viewer', 'show_contents', null),
       ('execute', 'team', 'alter_lambda define define_lambda define_periodic drop_breaker '
          'drop_limit drop_periodic drop_unique grant_lambda revoke_lambda set_breaker set_limit '
          'set_order set_unique set_weight', null),
@@ -40,7 +41,7 @@ language sql immutable as $$
       ('usage', 'scheduler', 'task_seq', null),
       ('select', 'scheduler', 'task', 'id'),
       ('select', 'operator team viewer', 'dead_letters operations periodics tasks', null),
-      ('select', 'operator team viewer monitor', 'attempts blocked_keys breakers chain_tasks '
+      ('select', 'operator team viewer monitor', 'acts attempts blocked_keys breakers chain_tasks '
          'chains dead_groups executor_statistics executors gates lambda_grants lambdas limits '
          'queue_statistics queues unique_keys wait_statistics waiting', null),
       -- Tables, or columns of them, that hold no contents of tasks: top reads them.

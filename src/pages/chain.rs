@@ -1,0 +1,96 @@
+//! A chain: what does it wait for?
+
+use std::time::Duration;
+
+use maud::{Markup, html};
+use serde::Serialize;
+use serde_json::Value;
+use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Error};
+
+use super::parts::{self, Frame, Part, Show};
+use super::table::{Column, Kind, plain, text};
+use super::words::count;
+use crate::store::rows::view;
+
+/// Tasks of a chain on its page.
+const MOST: usize = 1_000;
+
+/// A chain.
+#[derive(Debug, Serialize)]
+pub struct Chain {
+    pub chain_id: i64,
+    /// Its tasks, parents before children.
+    pub tasks: Vec<Value>,
+    /// There are more.
+    pub and_more: bool,
+}
+
+impl Chain {
+    /// Reads the chain of a task. None: it is in no chain.
+    ///
+    /// # Errors
+    /// The connection's or the server's.
+    pub async fn read(client: &Client, task: i64) -> Result<Option<Self>, Error> {
+        let rest = "where chain_id = (select chain_id from tuskline.chain_tasks where task_id = $1)
+                     order by depth, task_id limit 1001";
+        let mut tasks = view(client, "chain_tasks", &[], rest, &[(&task, Type::INT8)]).await?;
+        let and_more = tasks.len() > MOST;
+        tasks.truncate(MOST);
+        let chain_id = tasks.first().and_then(|task| task["chain_id"].as_i64());
+        Ok(chain_id.map(|chain_id| Self { chain_id, tasks, and_more }))
+    }
+
+    fn waits(&self) -> usize {
+        self.tasks.iter().filter(|task| !task["waits_for"].is_null()).count()
+    }
+
+    fn ended(&self) -> usize {
+        self.tasks.iter().filter(|task| !task["finished_at"].is_null()).count()
+    }
+}
+
+impl Show for Chain {
+    fn title(&self) -> String {
+        format!("Chain {}", self.chain_id)
+    }
+
+    fn part(&self) -> Part {
+        Part::Tasks
+    }
+
+    fn every(&self) -> Option<Duration> {
+        (self.ended() < self.tasks.len()).then_some(Duration::from_secs(5))
+    }
+
+    fn body(&self, frame: &Frame) -> Markup {
+        const COLUMNS: [Column; 8] = [
+            Column::new("Task", "task_id", Kind::Link("tasks")),
+            Column::wide("Name", "name", Kind::Code),
+            Column::new("Lambda", "lambda", Kind::Link("lambdas")),
+            Column::new("Status", "status", Kind::State),
+            Column::wide("Parents", "parents", Kind::Code),
+            Column::new("Waits for", "waits_for", Kind::Link("tasks")),
+            Column::wide("Started", "started_at", Kind::Age),
+            Column::wide("Ended", "finished_at", Kind::Age),
+        ];
+        let all = self.tasks.len();
+        let number = |of: usize| count(of as i64);
+        html! {
+            p .crumb { a href=(frame.to("tasks")) { "Tasks" } " / chains" }
+            div .lead {
+                h1 { "Chain " (self.chain_id) }
+                p {
+                    (number(all)) @if self.and_more { "+" } " tasks: " (number(self.ended())) " ended, "
+                    (number(self.waits())) " wait for a parent"
+                }
+                (parts::as_of(frame, self.every()))
+            }
+            (plain(frame, &COLUMNS, &self.tasks))
+            (parts::command("same", &format!(
+                "select * from tuskline.chain_tasks where chain_id = {} order by depth;",
+                text(&self.chain_id.into())
+            )))
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! One lambda: why is it late, and do more executors help?
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use maud::{Markup, html};
+use serde::Serialize;
+use serde_json::Value;
+use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Error};
+
+use super::overview::{gate_row, of_all, state, why};
+use super::parts::{self, Frame, Part, Show, encoded, figure};
+use super::table::{Column, Kind, plain, text};
+use super::words::{at_least, count, percent, rate, span, span_of};
+use crate::facts::{Facts, LambdaRow};
+use crate::store::rows::view;
+
+/// A lambda.
+#[derive(Debug, Serialize)]
+pub struct Lambda {
+    pub name: String,
+    #[serde(serialize_with = "of_all")]
+    pub facts: Arc<Facts>,
+    #[serde(skip)]
+    pub every: Duration,
+    /// Its settings.
+    pub settings: Value,
+    /// How many executors are wanted, and why.
+    pub scale: Option<Value>,
+    /// Limits, orders and throttles.
+    pub limits: Vec<Value>,
+    /// Its circuit breaker.
+    pub breaker: Option<Value>,
+}
+
+/// What the page reads beside the facts of all lambdas.
+#[derive(Debug)]
+pub struct Read {
+    settings: Value,
+    scale: Option<Value>,
+    limits: Vec<Value>,
+    breaker: Option<Value>,
+}
+
+impl Read {
+    /// Reads four views. None: there is no such lambda.
+    ///
+    /// # Errors
+    /// The connection's or the server's.
+    pub async fn of(client: &Client, name: &str) -> Result<Option<Self>, Error> {
+        let lambda: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 1] = [(&name, Type::TEXT)];
+        let settings = view(client, "lambda", &[], "where v.name = $1", &lambda).await?;
+        let Some(settings) = settings.into_iter().next() else { return Ok(None) };
+        let of_lambda = "where lambda = $1";
+        let limits = format!("{of_lambda} and dropped_at is null order by limit_id limit 200");
+        let limits = view(client, "limits", &[], &limits, &lambda).await?;
+        let breaker = view(client, "breakers", &[], of_lambda, &lambda).await?.into_iter().next();
+        let scale = "select * from tuskline.scale($1)";
+        let scale = crate::store::rows::rows(client, scale, &lambda).await?.into_iter().next();
+        Ok(Some(Self { settings, scale, limits, breaker }))
+    }
+
+    /// With the facts of all lambdas.
+    pub fn with(self, name: String, facts: Arc<Facts>, every: Duration) -> Lambda {
+        let Self { settings, scale, limits, breaker } = self;
+        Lambda { name, facts, every, settings, scale, limits, breaker }
+    }
+}
+
+impl Lambda {
+    fn row(&self) -> Option<&LambdaRow> {
+        self.facts.lambda(&self.name)
+    }
+
+    fn queues(&self, frame: &Frame) -> Markup {
+        const COLUMNS: [Column; 4] = [
+            Column::new("Priority", "priority", Kind::Text),
+            Column::new("Queued", "depth", Kind::Count),
+            Column::new("Oldest due", "oldest_ms", Kind::Span),
+            Column::wide("Paused", "paused", Kind::Text),
+        ];
+        let own = self.facts.queues.iter().filter(|one| one.lambda == self.name);
+        let rows: Vec<Value> = own.map(|one| serde_json::json!(one)).collect();
+        section("queues", "Queues", html! { (plain(frame, &COLUMNS, &rows)) })
+    }
+
+    fn waits(&self) -> Markup {
+        let own = self.facts.waits.iter().filter(|one| one.lambda == self.name);
+        let own: Vec<_> = own.filter(|one| !one.count.is_none()).collect();
+        section(
+            "waits",
+            "Tasks that wait, by cause",
+            html! {
+                @if own.is_empty() { p .muted { "None." } }
+                dl .pairs { @for row in own { div { dt { (row.cause) } dd .n { (at_least(row.count)) } } } }
+            },
+        )
+    }
+
+    fn scaling(&self) -> Markup {
+        let Some(scale) = &self.scale else { return html! {} };
+        section(
+            "scale",
+            "Do more executors help?",
+            html! {
+                dl .pairs {
+                    @for (name, value) in scale.as_object().into_iter().flatten() {
+                        @if !value.is_null() { div { dt { (name.replace('_', " ")) } dd { (text(value)) } } }
+                    }
+                }
+            },
+        )
+    }
+
+    fn list_limits(&self, frame: &Frame) -> Markup {
+        const COLUMNS: [Column; 7] = [
+            Column::new("Limit", "limit_id", Kind::Code),
+            Column::new("Kind", "kind", Kind::Text).above("reason"),
+            Column::new("At a time", "max_concurrency", Kind::Count),
+            Column::new("Per second", "per_second", Kind::Text),
+            Column::wide("Held", "held", Kind::Count),
+            Column::new("Waiting", "waiting", Kind::Count),
+            Column::wide("Author", "author", Kind::Text),
+        ];
+        section(
+            "limits",
+            "Limits, orders, throttles",
+            html! {
+                @if self.limits.is_empty() { p .muted { "None." } }
+                @else { (plain(frame, &COLUMNS, &self.limits)) }
+            },
+        )
+    }
+
+    fn executors(&self, frame: &Frame) -> Markup {
+        let own: Vec<Value> = self
+            .facts
+            .executors
+            .iter()
+            .filter(|one| one.executor.lambdas.contains(&self.name))
+            .map(|one| serde_json::json!(one))
+            .collect();
+        const COLUMNS: [Column; 4] = [
+            Column::new("Executor", "executor_id", Kind::Link("executors")),
+            Column::new("State", "state", Kind::Text),
+            Column::wide("Host", "host", Kind::Text),
+            Column::wide("SDK", "sdk_version", Kind::Code),
+        ];
+        section(
+            "executors",
+            "Executors that serve it",
+            html! {
+                @if own.is_empty() { p .muted { "None." } } @else { (plain(frame, &COLUMNS, &own)) }
+            },
+        )
+    }
+
+    fn list_settings(&self) -> Markup {
+        section(
+            "settings",
+            "Settings",
+            html! {
+                dl .pairs {
+                    @for (name, value) in self.settings.as_object().into_iter().flatten() {
+                        @if name != "name" && !value.is_null() {
+                            div {
+                                dt { (name.trim_end_matches("_ms").replace('_', " ")) }
+                                dd { @match (name.ends_with("_ms"), value.as_i64()) {
+                                    (true, Some(ms)) => (span(ms)), _ => (text(value))
+                                } }
+                            }
+                        }
+                    }
+                }
+            },
+        )
+    }
+}
+
+fn section(id: &str, title: &str, body: Markup) -> Markup {
+    html! { section aria-labelledby=(id) { header { h2 id=(id) { (title) } } (body) } }
+}
+
+impl Show for Lambda {
+    fn title(&self) -> String {
+        self.name.clone()
+    }
+
+    fn part(&self) -> Part {
+        Part::Overview
+    }
+
+    fn every(&self) -> Option<Duration> {
+        Some(self.every)
+    }
+
+    fn body(&self, frame: &Frame) -> Markup {
+        let gates: Vec<_> = self.facts.gates_of(&self.name).collect();
+        html! {
+            p .crumb { a href=(frame.to("lambdas")) { "Lambdas" } }
+            div .lead {
+                h1 { (self.name) }
+                @if let Some(row) = self.row() { (state(row.health)) @if let Some(why) = why(row) { p { (why) } } }
+                (parts::as_of(frame, self.every()))
+            }
+            @if let Some(row) = self.row() {
+                dl .figures {
+                    (figure("Queued", &count(row.queued), false))
+                    (figure("Held", &at_least(row.held), false))
+                    (figure("Waiting", &at_least(row.waiting), false))
+                    (figure("Start p95", &span_of(row.rates.start_p95_ms.map(|ms| ms as i64)), false))
+                    (figure("Run p95", &span_of(row.rates.run_p95_ms.map(|ms| ms as i64)), false))
+                    (figure("In 5 s", &percent(row.rates.start_within_5s), false))
+                    (figure("Ended/s", &rate(row.rates.per_second), false))
+                    (figure("Failed/s", &rate(row.rates.failed_per_second), false))
+                }
+            }
+            p .acts {
+                a .act href=(frame.to(&format!("act/gate?lambda={}", encoded(&self.name)))) { "Pause…" }
+                a .act href=(frame.to(&format!("act/throttle?lambda={}", encoded(&self.name)))) { "Throttle…" }
+                a .act href=(frame.to(&format!("dead-letters?lambda={}", encoded(&self.name)))) { "Dead letters" }
+                a .act href=(frame.to(&format!("tasks?q={}", encoded(&format!("lambda:{}", self.name))))) { "Tasks" }
+            }
+            div .cols {
+                (self.queues(frame))
+                (self.waits())
+                (section("gates", "Gates that are set", html! {
+                    @if gates.is_empty() { p .muted { "None." } }
+                    @else { table { tbody { @for gate in gates { (gate_row(frame, gate)) } } } }
+                }))
+            }
+            (self.list_limits(frame))
+            div .cols { (self.scaling()) (self.executors(frame)) (self.list_settings()) }
+        }
+    }
+}

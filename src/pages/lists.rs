@@ -1,0 +1,171 @@
+//! Pages that are a list of rows: lambdas, executors, operations, the audit.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use maud::{Markup, html};
+use serde::Serialize;
+use serde_json::Value;
+use tokio_postgres::{Client, Error};
+
+use super::overview::{of_all, table_of};
+use super::parts::{self, Frame, Part, Show};
+use super::table::{Column, Kind, plain};
+use super::words::count;
+use crate::facts::Facts;
+use crate::store::rows::view;
+
+/// Rows of a list.
+const MOST: usize = 200;
+
+/// All lambdas, as the overview shows some.
+#[derive(Debug, Serialize)]
+pub struct Lambdas {
+    #[serde(flatten, serialize_with = "of_all")]
+    pub facts: Arc<Facts>,
+    #[serde(skip)]
+    pub every: Duration,
+}
+
+impl Show for Lambdas {
+    fn title(&self) -> String {
+        "Lambdas".to_owned()
+    }
+
+    fn part(&self) -> Part {
+        Part::Overview
+    }
+
+    fn every(&self) -> Option<Duration> {
+        Some(self.every)
+    }
+
+    fn body(&self, frame: &Frame) -> Markup {
+        html! {
+            div .lead { h1 { (self.facts.lambdas.len()) " lambdas" } (parts::as_of(frame, self.every())) }
+            (table_of(frame, self.facts.lambdas.iter()))
+        }
+    }
+}
+
+/// A list of rows of a view.
+#[derive(Debug, Serialize)]
+pub struct List {
+    #[serde(skip)]
+    kind: &'static Listed,
+    /// The rows.
+    pub rows: Vec<Value>,
+    /// There are more rows than these.
+    pub and_more: bool,
+}
+
+/// What a list shows.
+#[derive(Debug)]
+pub struct Listed {
+    title: &'static str,
+    /// What the rows are, after their number.
+    are: &'static str,
+    none: &'static str,
+    view: &'static str,
+    order: &'static str,
+    columns: &'static [Column],
+}
+
+/// Executors, the newest first.
+pub const EXECUTORS: Listed = Listed {
+    title: "Executors",
+    are: "executors, the newest first",
+    none: "No executor has registered. A worker that starts is one.",
+    view: "executors",
+    order: "order by executor_id desc",
+    columns: &[
+        Column::new("Executor", "executor_id", Kind::Link("executors")),
+        Column::new("State", "state", Kind::Text),
+        Column::new("Lambdas", "lambdas", Kind::Text),
+        Column::wide("Host", "host", Kind::Text),
+        Column::wide("Process", "pid", Kind::Code),
+        Column::wide("SDK", "sdk_version", Kind::Code),
+        Column::wide("Role", "role", Kind::Text),
+        Column::new("Leases", "leases", Kind::Count),
+        Column::wide("Heartbeat", "beat_at", Kind::Age),
+        Column::wide("Registered", "started_at", Kind::Age),
+    ],
+};
+
+/// Operations, the newest first.
+pub const OPERATIONS: Listed = Listed {
+    title: "Operations",
+    are: "operations, the newest first",
+    none: "Nobody has started an operation.",
+    view: "operations",
+    order: "order by operation_id desc",
+    columns: &[
+        Column::new("Operation", "operation_id", Kind::Link("operations")),
+        Column::new("Action", "action", Kind::Text).above("reason"),
+        Column::new("State", "state", Kind::State).above("note"),
+        Column::wide("Lambda", "lambda", Kind::Text),
+        Column::new("Changed", "changed", Kind::Count),
+        Column::wide("Looked at", "looked", Kind::Count),
+        Column::wide("Spared", "spared", Kind::Count),
+        Column::wide("Author", "author", Kind::Text),
+        Column::new("Begun", "begun_at", Kind::Age),
+        Column::wide("Ended", "ended_at", Kind::Age),
+    ],
+};
+
+/// Acts of operators and owners, the newest first.
+pub const AUDIT: Listed = Listed {
+    title: "Audit",
+    are: "acts, the newest first",
+    none: "Nobody has acted.",
+    view: "acts",
+    order: "order by at desc",
+    columns: &[
+        Column::new("When", "at", Kind::Age),
+        Column::new("Actor", "actor", Kind::Text),
+        Column::new("Act", "verb", Kind::Code),
+        Column::new("On", "subject", Kind::Text),
+        Column::wide("Detail", "detail", Kind::Text),
+    ],
+};
+
+impl List {
+    /// Reads the rows.
+    ///
+    /// # Errors
+    /// The connection's or the server's.
+    pub async fn read(client: &Client, kind: &'static Listed) -> Result<Self, Error> {
+        let rest = format!("{} limit {}", kind.order, MOST + 1);
+        let mut rows = view(client, kind.view, &[], &rest, &[]).await?;
+        let and_more = rows.len() > MOST;
+        rows.truncate(MOST);
+        Ok(Self { kind, rows, and_more })
+    }
+}
+
+impl Show for List {
+    fn title(&self) -> String {
+        self.kind.title.to_owned()
+    }
+
+    fn part(&self) -> Part {
+        Part::Other
+    }
+
+    fn every(&self) -> Option<Duration> {
+        Some(Duration::from_secs(30))
+    }
+
+    fn body(&self, frame: &Frame) -> Markup {
+        let number = count(self.rows.len() as i64);
+        html! {
+            div .lead {
+                h1 { (self.kind.title) }
+                p { (number) @if self.and_more { "+" } " " (self.kind.are) }
+                (parts::as_of(frame, self.every()))
+            }
+            @if self.rows.is_empty() { p .muted { (self.kind.none) } }
+            @else { (plain(frame, self.kind.columns, &self.rows)) }
+        }
+    }
+}
