@@ -6,8 +6,10 @@
 //! Promises: a page works without JavaScript; its address is its whole state; `?format=json` has the
 //! same facts. Must never: read as the owner of the schema, or write a script or style into HTML.
 
+mod away;
 mod chain;
 mod dead;
+mod drawing;
 mod files;
 mod identity;
 mod lambda;
@@ -254,16 +256,14 @@ fn theme_cookie(theme: Theme, base: &str) -> HeaderValue {
 }
 
 async fn overview_page(State(site): State<Arc<Site>>, asked: Asked) -> Response {
-    let seen = site.look.facts(&site.sessions).await;
-    let Some(facts) = seen.facts else {
-        let trouble = seen.trouble.unwrap_or(Trouble::Away("not read yet".to_owned()));
-        return asked.answer(&site, None, &Refused::by(&trouble));
+    let (moment, facts, every) = match facts(&site, &asked).await {
+        Ok(found) => found,
+        Err(answer) => return answer,
     };
-    let moment =
-        Moment { now: facts.now.unwrap_or_default(), installation: facts.installation.clone() };
-    let trouble = seen.trouble.map(|trouble| trouble.text());
-    let shown = overview::Overview { facts, every: seen.every, trouble };
-    asked.answer(&site, Some(&moment), &shown)
+    match facts.lambdas.is_empty() {
+        true => asked.answer(&site, Some(&moment), &away::Nothing { lambdas: [] }),
+        false => asked.answer(&site, Some(&moment), &overview::Overview { facts, every }),
+    }
 }
 
 /// The facts of all lambdas, or the answer in place of them.
@@ -274,6 +274,13 @@ async fn facts(site: &Site, asked: &Asked) -> Result<(Moment, Arc<Facts>, Durati
             let installation = facts.installation.clone();
             let moment = Moment { now: facts.now.unwrap_or_default(), installation };
             Ok((moment, facts, seen.every))
+        }
+        (facts, Some(Trouble::Away(error))) => {
+            let age_ms = i64::try_from(seen.age.as_millis()).unwrap_or(i64::MAX);
+            let installation =
+                facts.as_ref().map_or_else(String::new, |one| one.installation.clone());
+            let moment = Moment { now: Utc::now(), installation };
+            Err(asked.answer(site, Some(&moment), &away::Away { error, facts, age_ms }))
         }
         (_, trouble) => {
             let trouble = trouble.unwrap_or(Trouble::Away("not read yet".to_owned()));

@@ -3,13 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use chrono::{DateTime, Utc};
 use maud::{Markup, html};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error};
 
-use super::overview::{gate_row, of_all, state, why};
+use super::drawing::{bars, delays};
+use super::overview::{OBJECTIVE, gate_row, of_all, state, why};
 use super::parts::{self, Frame, Part, Show, encoded, figure};
 use super::table::{Column, Kind, plain, text};
 use super::words::{at_least, count, percent, rate, span, span_of};
@@ -32,7 +34,27 @@ pub struct Lambda {
     pub limits: Vec<Value>,
     /// Its circuit breaker.
     pub breaker: Option<Value>,
+    /// Minute by minute: attempts that ended and failed, and the delay to the start.
+    pub hour: Vec<Minute>,
 }
+
+/// A minute of a lambda.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Minute {
+    at: DateTime<Utc>,
+    ended: i64,
+    failed: i64,
+    /// The 95th percentile of its slowest queue.
+    start_p95_ms: Option<i64>,
+}
+
+const HOUR: &str = "
+    select s.at, sum(s.success + s.retriable_failure + s.fatal_failure + s.crashed)::bigint as ended,
+           sum(s.retriable_failure + s.fatal_failure + s.crashed)::bigint as failed,
+           max(s.start_p95_ms)::bigint as start_p95_ms
+      from tuskline.queue_statistics s
+     where s.lambda = $1 and s.at > tuskline.clock() - interval '1 hour'
+     group by s.at order by s.at";
 
 /// What the page reads beside the facts of all lambdas.
 #[derive(Debug)]
@@ -41,10 +63,11 @@ pub struct Read {
     scale: Option<Value>,
     limits: Vec<Value>,
     breaker: Option<Value>,
+    hour: Vec<Minute>,
 }
 
 impl Read {
-    /// Reads four views. None: there is no such lambda.
+    /// Reads five views. None: there is no such lambda.
     ///
     /// # Errors
     /// The connection's or the server's.
@@ -58,13 +81,14 @@ impl Read {
         let breaker = view(client, "breakers", &[], of_lambda, &lambda).await?.into_iter().next();
         let scale = "select * from tuskline.scale($1)";
         let scale = crate::store::rows::rows(client, scale, &lambda).await?.into_iter().next();
-        Ok(Some(Self { settings, scale, limits, breaker }))
+        let hour = crate::store::rows::rows(client, HOUR, &lambda).await?;
+        Ok(Some(Self { settings, scale, limits, breaker, hour }))
     }
 
     /// With the facts of all lambdas.
     pub fn with(self, name: String, facts: Arc<Facts>, every: Duration) -> Lambda {
-        let Self { settings, scale, limits, breaker } = self;
-        Lambda { name, facts, every, settings, scale, limits, breaker }
+        let Self { settings, scale, limits, breaker, hour } = self;
+        Lambda { name, facts, every, settings, scale, limits, breaker, hour }
     }
 }
 
@@ -83,6 +107,26 @@ impl Lambda {
         let own = self.facts.queues.iter().filter(|one| one.lambda == self.name);
         let rows: Vec<Value> = own.map(|one| serde_json::json!(one)).collect();
         section("queues", "Queues", html! { (plain(frame, &COLUMNS, &rows)) })
+    }
+
+    fn drawn(&self) -> Markup {
+        let (ended, failed): (Vec<_>, Vec<_>) =
+            self.hour.iter().map(|one| (one.ended, one.failed)).unzip();
+        let starts: Vec<_> = self.hour.iter().map(|one| one.start_p95_ms).collect();
+        let slowest = starts.iter().flatten().copied().max();
+        section(
+            "hour",
+            "The last hour",
+            html! {
+                dl .pairs {
+                    div { dt { "Start p95" } dd { (delays(&starts, OBJECTIVE)) " up to " (span_of(slowest)) } }
+                    div { dt { "Ended" } dd {
+                        (bars(&ended, &failed)) " " (count(ended.iter().sum())) ", of these "
+                        (count(failed.iter().sum())) " failed"
+                    } }
+                }
+            },
+        )
     }
 
     fn waits(&self) -> Markup {
@@ -231,7 +275,8 @@ impl Show for Lambda {
                 }))
             }
             (self.list_limits(frame))
-            div .cols { (self.scaling()) (self.executors(frame)) (self.list_settings()) }
+            div .cols { (self.scaling()) (self.executors(frame)) (self.drawn()) }
+            (self.list_settings())
         }
     }
 }

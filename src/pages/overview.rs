@@ -5,7 +5,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::http::StatusCode;
 use maud::{Markup, html};
 use serde::{Serialize, Serializer};
 
@@ -15,7 +14,7 @@ use crate::facts::{Facts, Health, LambdaRow, Totals};
 use crate::store::overview::Gate;
 
 /// The start objective, in ms.
-const OBJECTIVE: i64 = 5_000;
+pub const OBJECTIVE: i64 = 5_000;
 /// The share that must keep it.
 const KEPT: f64 = 0.95;
 /// Rows of lambdas on this page. The others are quiet: rows that need a person come first.
@@ -28,8 +27,6 @@ pub struct Overview {
     pub facts: Arc<Facts>,
     #[serde(skip)]
     pub every: Duration,
-    /// Why the facts are old.
-    pub trouble: Option<String>,
 }
 
 /// Facts that all open pages share.
@@ -50,25 +47,19 @@ impl Show for Overview {
         Some(self.every)
     }
 
-    fn status(&self) -> StatusCode {
-        match self.trouble {
-            Some(_) => StatusCode::SERVICE_UNAVAILABLE,
-            None => StatusCode::OK,
-        }
-    }
-
     fn body(&self, frame: &Frame) -> Markup {
         let facts = &*self.facts;
         let need = facts.lambdas.iter().filter(|one| needs_a_person(one.health)).count();
         let is_late = facts.lambdas.iter().any(|one| one.health == Health::Late);
         html! {
             div .lead {
-                @if self.trouble.is_some() { h1 { "The database does not answer" } }
-                @else if need == 0 { h1 { "Nothing needs you" } }
-                @else { h1 { (need) " of " (facts.lambdas.len()) " lambdas need you" } }
+                @match need {
+                    0 => h1 { "Nothing needs you" },
+                    1 => h1 { "1 of " (facts.lambdas.len()) " lambdas needs you" },
+                    _ => h1 { (need) " of " (facts.lambdas.len()) " lambdas need you" },
+                }
                 (parts::as_of(frame, self.every()))
             }
-            @if let Some(trouble) = &self.trouble { p .note.warm { (trouble) } }
             (figures(facts, is_late))
             (lambdas(frame, &facts.lambdas))
             div .cols { (gates(frame, &facts.gates)) (waits(frame, facts)) (processes(frame, facts)) }

@@ -170,6 +170,8 @@ pub struct Seen {
     pub facts: Option<Arc<Facts>>,
     /// Why they could not be read again.
     pub trouble: Option<Trouble>,
+    /// Time since they were read.
+    pub age: Duration,
     /// When to ask again.
     pub every: Duration,
 }
@@ -187,7 +189,8 @@ impl Look {
         if let Some((at, facts)) = &kept.last
             && at.elapsed() < kept.every
         {
-            return Seen { facts: Some(Arc::clone(facts)), trouble: None, every: kept.every };
+            let (facts, age) = (Some(Arc::clone(facts)), at.elapsed());
+            return Seen { facts, trouble: None, age, every: kept.every };
         }
         let begun = Instant::now();
         let reader = &mut kept.reader;
@@ -203,7 +206,8 @@ impl Look {
             Err(trouble) => Some(trouble),
         };
         let facts = kept.last.as_ref().map(|(_, facts)| Arc::clone(facts));
-        Seen { facts, trouble, every: kept.every }
+        let age = kept.last.as_ref().map_or(Duration::ZERO, |(at, _)| at.elapsed());
+        Seen { facts, trouble, age, every: kept.every }
     }
 
     /// The next page reads again: an act has changed something.
