@@ -110,7 +110,7 @@ pub fn router(address: Address, options: Options) -> Router {
     match base.is_empty() {
         true => routes,
         false => Router::new()
-            .route(&base, get(Redirect::permanent(&format!("{base}/"))))
+            .route(&format!("{base}/"), get(Redirect::permanent(&base)))
             .nest(&base, routes),
     }
 }
@@ -249,8 +249,9 @@ impl Asked {
 
 fn theme_cookie(theme: Theme, base: &str) -> HeaderValue {
     let text = format!(
-        "tuskline_theme={}; Path={base}/; Max-Age=31536000; SameSite=Strict",
-        theme.class().unwrap_or("system")
+        "tuskline_theme={}; Path={}; Max-Age=31536000; SameSite=Strict",
+        theme.class().unwrap_or("system"),
+        if base.is_empty() { "/" } else { base }
     );
     HeaderValue::try_from(text).unwrap_or_else(|_| HeaderValue::from_static(""))
 }

@@ -117,13 +117,16 @@ pub struct Frame {
 impl Frame {
     /// An address of a page.
     pub fn to(&self, path: &str) -> String {
-        format!("{}/{path}", self.base)
+        match (self.base.as_str(), path) {
+            (base, "") if !base.is_empty() => base.to_owned(),
+            (base, path) => format!("{base}/{path}"),
+        }
     }
 
     /// This address with one more member in its query.
     pub fn here_with(&self, member: &str) -> String {
         let joint = if self.here.contains('?') { '&' } else { '?' };
-        format!("{}/{}{joint}{member}", self.base, self.here.trim_start_matches('/'))
+        format!("{}{joint}{member}", self.to(self.here.trim_start_matches('/')))
     }
 }
 
@@ -223,7 +226,7 @@ pub fn as_of(frame: &Frame, every: Option<Duration>) -> Markup {
                             a href=(frame.here_with("live=off")) { "Pause" }
                         } @else {
                             " · paused · "
-                            a href=(format!("{}/{}", frame.base, frame.here.replace("live=off", "live=on").trim_start_matches('/'))) { "Go on" }
+                            a href=(frame.to(frame.here.replace("live=off", "live=on").trim_start_matches('/'))) { "Go on" }
                         }
                     }
                 }

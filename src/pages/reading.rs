@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use tokio::sync::{Mutex, Semaphore};
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error};
@@ -61,12 +61,15 @@ impl From<Error> for Trouble {
     }
 }
 
+/// Sessions, and since when they rest.
+type Resting = Arc<Mutex<Vec<(Instant, Session)>>>;
+
 /// The sessions of the pages.
 #[derive(Debug)]
 pub struct Sessions {
     address: Address,
     permits: Semaphore,
-    rest: Mutex<Vec<(Instant, Session)>>,
+    rest: Resting,
 }
 
 /// The database's time and the name of the installation, at each reading.
@@ -86,7 +89,7 @@ pub enum Access {
 impl Sessions {
     /// Opens none yet.
     pub fn new(address: Address) -> Self {
-        Self { address, permits: Semaphore::new(MOST_SESSIONS), rest: Mutex::default() }
+        Self { address, permits: Semaphore::new(MOST_SESSIONS), rest: Arc::default() }
     }
 
     /// Runs statements as a role, in one transaction.
@@ -105,6 +108,7 @@ impl Sessions {
             // A session with a transaction that was cut is dropped with it.
             if done.as_ref().is_ok_and(|_| !session.is_closed()) {
                 self.rest.lock().await.push((Instant::now(), session));
+                tokio::spawn(close_rested(Arc::clone(&self.rest)));
             }
             done.map_err(Trouble::from)
         };
@@ -121,11 +125,12 @@ impl Sessions {
         drop(rest);
         Session::open(&self.address, "pages", Deadlines::READ).await
     }
+}
 
-    /// Closes the sessions that have rested.
-    pub async fn close_rested(&self) {
-        self.rest.lock().await.retain(|(at, _)| at.elapsed() < REST);
-    }
+/// Closes the sessions that nobody has used for [`REST`].
+async fn close_rested(rest: Resting) {
+    sleep(REST).await;
+    rest.lock().await.retain(|(at, session)| at.elapsed() < REST && !session.is_closed());
 }
 
 async fn in_transaction<T>(

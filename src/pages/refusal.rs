@@ -18,16 +18,6 @@ pub struct Refused {
     hint: Option<String>,
 }
 
-impl Trouble {
-    /// The reason in one line.
-    pub fn text(&self) -> String {
-        match self {
-            Self::Away(text) | Self::Denied(text, _) | Self::Refused(text, _) => text.clone(),
-            Self::Unknown(text) => (*text).to_owned(),
-        }
-    }
-}
-
 impl Refused {
     fn new(status: StatusCode, error: &str, detail: &str, hint: Option<&str>) -> Self {
         let owned = str::to_owned;

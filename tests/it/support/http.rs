@@ -2,32 +2,49 @@
 
 use std::net::SocketAddr;
 
+use axum::Router;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use tuskline::health;
 use tuskline::recovery::RoleHealth;
+use tuskline::{health, pages};
 
 use super::{Db, within};
 
 /// Serves the port of a server on the test's database, until the token is cancelled.
 pub async fn served(db: &Db) -> (SocketAddr, CancellationToken, JoinHandle<()>) {
+    serve(db, Router::new()).await
+}
+
+/// The same with pages.
+pub async fn served_pages(
+    db: &Db,
+    options: pages::Options,
+) -> (SocketAddr, CancellationToken, JoinHandle<()>) {
+    serve(db, pages::router(db.config.clone().into(), options)).await
+}
+
+async fn serve(db: &Db, pages: Router) -> (SocketAddr, CancellationToken, JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let token = CancellationToken::new();
     let (database, until) = (db.config.clone().into(), token.clone());
     let serving = tokio::spawn(async move {
-        health::serve(listener, database, RoleHealth::default(), until).await;
+        health::serve(listener, database, RoleHealth::default(), pages, until).await;
     });
     (address, token, serving)
 }
 
 /// The answer to a GET: status line, headers and body.
 pub async fn get(address: SocketAddr, path: &str) -> String {
+    ask(address, &format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n")).await
+}
+
+/// The answer to a request.
+pub async fn ask(address: SocketAddr, request: &str) -> String {
     let asking = async {
         let mut stream = TcpStream::connect(address).await.unwrap();
-        let request = format!("GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await.unwrap();

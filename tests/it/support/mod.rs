@@ -26,7 +26,7 @@ use std::time::Duration;
 pub use cluster::{cell, own_cluster, own_cluster_with, settings, shared, superuser};
 pub use db::{Db, refusal};
 pub use end_listener::EndListener;
-pub use http::{free_address, get, served};
+pub use http::{ask, free_address, get, served, served_pages};
 pub use process::Process;
 pub use record::{Execution, Record, assert_no_overlap, now_ns};
 pub use scripted_worker::{Answer, LEASE, ScriptedWorker, Task, ids_and_fences, tasks};

@@ -162,7 +162,13 @@ async fn a_scrape_without_a_database_says_so() {
     let token = tokio_util::sync::CancellationToken::new();
     let until = token.clone();
     let roles = tuskline::recovery::RoleHealth::default();
-    let serving = tokio::spawn(tuskline::health::serve(listener, nowhere.into(), roles, until));
+    let serving = tokio::spawn(tuskline::health::serve(
+        listener,
+        nowhere.into(),
+        roles,
+        axum::Router::new(),
+        until,
+    ));
     let mut found = samples(&get(address, "/metrics").await);
     // A database that is away is no error of a part.
     let errors = found.extract_if(.., |name, _| name.starts_with("tuskline_scrape_errors_total"));

@@ -22,6 +22,7 @@ mod metrics;
 mod migrate_refusals;
 mod names;
 mod packaging;
+mod pages;
 mod payload_types;
 mod plan;
 mod plans;

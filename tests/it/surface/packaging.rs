@@ -235,7 +235,13 @@ async fn every_probe_names_a_path_that_answers() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (address, end) = (listener.local_addr().unwrap(), CancellationToken::new());
     let (database, until) = (db.config.clone().into(), end.clone());
-    let serving = tokio::spawn(health::serve(listener, database, RoleHealth::default(), until));
+    let serving = tokio::spawn(health::serve(
+        listener,
+        database,
+        RoleHealth::default(),
+        axum::Router::new(),
+        until,
+    ));
     let mut paths: Vec<_> = values(SERVE, "httpGet: {path: ")
         .into_iter()
         .map(|probe| probe.split_once(',').unwrap().0)
