@@ -21,6 +21,7 @@ mod reading;
 mod refusal;
 mod table;
 mod task;
+mod tasks;
 mod waits;
 mod words;
 
@@ -85,6 +86,8 @@ pub fn router(address: Address, options: Options) -> Router {
         .route("/", get(overview_page))
         .route("/lambdas", get(lambdas_page))
         .route("/lambdas/{name}", get(lambda_page))
+        .route("/go", get(go))
+        .route("/tasks", get(tasks_page))
         .route("/tasks/{id}", get(task_page))
         .route("/chains/{id}", get(chain_page))
         .route("/dead-letters", get(dead_page))
@@ -311,6 +314,33 @@ async fn lambda_page(
     let read = asked.read(&site, async |client| lambda::Read::of(client, &name).await).await;
     let read = asked.found(read, "there is no lambda of this name");
     asked.page(&site, read.map(|(moment, read)| (moment, read.with(name, facts, every))))
+}
+
+/// Leads to what the box on top names: a task, a lambda, or else a search.
+async fn go(State(site): State<Arc<Site>>, asked: Asked) -> Response {
+    let q = asked.query.get("q").map_or("", |q| q.trim());
+    let page = match tasks::parse(q, Utc::now()) {
+        Ok(tasks::Query { id: Some(id), .. }) => format!("tasks/{id}"),
+        _ => match site.look.facts(&site.sessions).await.facts {
+            Some(facts) if facts.lambda(q).is_some() => format!("lambdas/{q}"),
+            _ => format!("tasks?q={}", parts::encoded(q)),
+        },
+    };
+    Redirect::to(&format!("{}/{page}", site.base)).into_response()
+}
+
+async fn tasks_page(State(site): State<Arc<Site>>, asked: Asked) -> Response {
+    let q = asked.query.get("q").map_or("", |q| q.as_str());
+    let from = tasks::ids(asked.query.get("from"));
+    let (query, from) = match tasks::parse(q, Utc::now()).and_then(|query| Ok((query, from?))) {
+        Ok(read) => read,
+        Err(error) => return asked.answer(&site, None, &tasks::Search::wrong(q, error)),
+    };
+    if let Some(id) = query.id {
+        return Redirect::to(&format!("{}/tasks/{id}", site.base)).into_response();
+    }
+    let read = asked.read(&site, async |client| tasks::Search::read(client, q, from).await).await;
+    asked.page(&site, read)
 }
 
 async fn task_page(

@@ -15,6 +15,7 @@ mod rescue;
 pub mod retention;
 pub mod rows;
 pub mod statistics;
+pub mod tasks;
 
 use std::time::Duration;
 

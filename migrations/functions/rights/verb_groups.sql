@@ -27,7 +27,7 @@ language sql immutable as $$
       ('execute', 'operator team', 'advance_operation cancel_chain gate pause_periodic '
          'preview_operation resume_periodic retry retry_chain start_operation stop_operation '
          'throttle unblock ungate', null),
-      ('execute', 'operator team viewer', 'show_contents', null),
+      ('execute', 'operator team viewer', 'key_holders show_contents', null),
       ('execute', 'team', 'alter_lambda define define_lambda define_periodic drop_breaker '
          'drop_limit drop_periodic drop_unique grant_lambda revoke_lambda set_breaker set_limit '
          'set_order set_unique set_weight', null),
@@ -50,7 +50,7 @@ language sql immutable as $$
       ('select', 'operator team viewer monitor', 'task', 'id lambda collection status fence '
          'attempt scheduled_at created_at started_at finished_at'),
       ('select', 'monitor', 'tasks', 'id lambda collection priority status attempt crashes due_at '
-         'created_at started_at finished_at next_trigger_at'),
+         'created_at started_at finished_at next_trigger_at fence'),
       ('select', 'monitor', 'dead_letters', 'id lambda collection priority status attempt crashes '
          'error_class message fingerprint failures first_failed_at last_failed_at finished_at '
          'expires_at redrive_id'),
