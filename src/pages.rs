@@ -22,6 +22,7 @@ mod refusal;
 mod table;
 mod task;
 mod tasks;
+mod time;
 mod waits;
 mod words;
 
@@ -92,6 +93,7 @@ pub fn router(address: Address, options: Options) -> Router {
         .route("/chains/{id}", get(chain_page))
         .route("/dead-letters", get(dead_page))
         .route("/waits", get(waits_page))
+        .route("/time", get(time_page))
         .route("/periodic", get(async |site, asked| periodic_page(site, asked, None).await))
         .route(
             "/periodic/{name}",
@@ -386,6 +388,19 @@ async fn waits_page(State(site): State<Arc<Site>>, asked: Asked) -> Response {
         Err(answer) => return answer,
     };
     let read = asked.read(&site, async |client| waits::Waits::read(client, &facts).await).await;
+    asked.page(&site, read)
+}
+
+async fn time_page(State(site): State<Arc<Site>>, asked: Asked) -> Response {
+    let span = match time::Span::of(asked.query.get("until"), asked.query.get("span")) {
+        Ok(span) => span,
+        Err(error) => return asked.answer(&site, None, &Refused::bad(&error)),
+    };
+    let facts = site.look.facts(&site.sessions).await.facts;
+    let lambdas = asked.query.get("lambda");
+    let read =
+        async |client: &Client| time::Line::read(client, span, (lambdas, facts.as_deref())).await;
+    let read = asked.read(&site, read).await;
     asked.page(&site, read)
 }
 

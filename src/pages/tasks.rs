@@ -22,7 +22,7 @@ use crate::store::tasks::{
     self, Look, PAGES_OF_A_LOOK, Source, Trace, failures, key_holders, tasks_of,
 };
 
-pub use query::{Query, parse};
+pub use query::{Query, parse, time};
 
 /// Tasks on the page.
 const MOST: i64 = 50;
@@ -150,12 +150,17 @@ impl Found {
                 format!("Looked at all {looked} {kind}")
             }
             (None, _) => {
-                format!("Looked at {looked} of {} {kind}, to the oldest in question", about(self.all))
+                format!(
+                    "Looked at {looked} of {} {kind}, to the oldest in question",
+                    about(self.all)
+                )
             }
             (Some(_), Some(at)) => {
                 format!("Looked at {looked} of {} {kind}, back to {}", about(self.all), clock(at))
             }
-            (Some(_), None) => "Looked at no task: the time was over before one was read".to_owned(),
+            (Some(_), None) => {
+                "Looked at no task: the time was over before one was read".to_owned()
+            }
         }
     }
 }

@@ -226,7 +226,7 @@ const MATCHES: &str = "(
              select bool_and(strpos(x.words, lower(w.word)) > 0)
                from unnest($15::text[]) as w (word)
                     cross join (
-                      select lower(concat_ws(e'\\n', g.payload, (
+                      select lower(concat_ws(' ', g.payload, (
                                select concat_ws(': ', e.error_class, e.message)
                                  from tuskline.attempts e
                                 where e.task_id = g.id and e.fence = g.fence
@@ -254,7 +254,8 @@ impl Filter {
             Source::DeadLetters => DEAD_LETTERS.replace("{letters}", LETTERS),
             Source::Causes => DEAD_LETTERS.replace("{letters}", LETTERS_OF_CAUSES),
         };
-        let fingerprint = if matches!(self.source(), Source::Segments) { "null" } else { "d.fingerprint" };
+        let fingerprint =
+            if matches!(self.source(), Source::Segments) { "null" } else { "d.fingerprint" };
         let keys = if self.keys.is_some() { KEYS } else { "" };
         let passes = format!("{PASSES}{keys}").replace("{fingerprint}", fingerprint);
         let source = source.replace("{more}", &more).replace("{passes}", &passes);
@@ -295,9 +296,8 @@ impl Bounds {
     /// Before these ids. No id of a kind: at the newest one.
     #[must_use]
     pub fn before(self, ids: &[i64]) -> Self {
-        let lowest = |is_later| {
-            ids.iter().copied().filter(|id| (*id >= self.first_later) == is_later).min()
-        };
+        let lowest =
+            |is_later| ids.iter().copied().filter(|id| (*id >= self.first_later) == is_later).min();
         Self { before: [false, true].map(lowest), ..self }
     }
 

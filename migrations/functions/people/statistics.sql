@@ -254,3 +254,37 @@ select d.executor_id, e.host, e.pid, (d.p).at as from_at, d.at,
 comment on view tuskline.executor_statistics is
   'Minute by minute: attempts that each worker ended, and how many it ran at the same time on '
   'average (busy; an attempt counts when it ends). A row covers the time from from_at to at.';
+
+-- Shows how slow tasks started in p_parts equal parts of a span of time, for the drawings of pages.
+--
+-- It probes the totals at each border of a part, of at most three queues that were active: those of
+-- the lambdas in their order. So it reads a bounded number of pages, however long the span is. The
+-- view queue_statistics reads all totals.
+create or replace function tuskline.start_delays(
+  p_lambdas text[], p_from timestamptz, p_to timestamptz, p_parts integer default 60)
+returns table (lambda text, at timestamptz, p95_ms bigint)
+language sql stable security definer set search_path = pg_catalog, pg_temp set jit = off as $$
+  with q as materialized (
+    select q.queue_id, q.lambda
+      from unnest(p_lambdas[:8]) with ordinality as l (name, no)
+           join tuskline.queue q on q.lambda = l.name
+     where exists (select from tuskline.queue_statistic s
+                    where s.queue_id = q.queue_id and s.at > p_from and s.at <= p_to)
+     order by l.no, q.priority = 'normal' desc, q.priority limit 3),
+  b as (
+    select q.queue_id, q.lambda, p_from + n.no * (p_to - p_from) / greatest(p_parts, 1) as at
+      from q cross join generate_series(0, least(p_parts, 60)) as n (no)),
+  s as (
+    select b.*, t.starts, lag(t.starts) over (partition by b.queue_id order by b.at) as before
+      from b left join lateral (
+             select r.starts from tuskline.queue_statistic r
+              where r.queue_id = b.queue_id and r.at <= b.at order by r.at desc limit 1) t on true)
+  select s.lambda, s.at,
+         max(tuskline.quantile(tuskline_core.histogram_sum(s.starts, s.before, -1), 0.95))::bigint
+    from s
+   where s.at > p_from and s.before is not null and s.starts <> s.before
+   group by s.lambda, s.at order by s.lambda, s.at
+$$;
+comment on function tuskline.start_delays(text[], timestamptz, timestamptz, integer) is
+  '95th percentile of the delay from due to the first start, in each of p_parts (at most 60) parts '
+  'of a span; of three queues of these lambdas at most. at: the end of the part.';

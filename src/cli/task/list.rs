@@ -46,9 +46,12 @@ pub async fn run(global: &Global, client: &Client, args: &ListArgs) -> Result<()
     };
     let most = if filter.is_empty() { args.limit + 1 } else { MOST };
     let step = Step { limit: args.limit, rows: [most; 2] };
+    // Rows come in the order of the index, also where no statistics say how many there are.
+    client.batch_execute("begin read only; set local enable_sort = off").await?;
     let bounds = Bounds::of(client).await?.before(&args.before);
     let Tasks { tasks, is_full, is_cut, next, .. } =
         tasks::list(client, &filter, bounds, step).await?;
+    client.batch_execute("commit").await?;
     if global.json {
         output::put_json(&Value::Array(tasks))?;
     } else {

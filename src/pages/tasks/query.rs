@@ -158,7 +158,9 @@ fn read(filter: &mut Filter, item: Item<'_>, now: DateTime<Utc>) -> Result<(), S
         filter.words.retain(|word| !word.is_empty());
         return match filter.words.len() {
             ..=MOST_WORDS => Ok(()),
-            _ => Err(format!("A search has at most {MOST_WORDS} words; quote those that belong together.")),
+            _ => Err(format!(
+                "A search has at most {MOST_WORDS} words; quote those that belong together."
+            )),
         };
     };
     if item.values.iter().any(Value::is_empty) {
@@ -240,7 +242,8 @@ pub fn time(text: &str, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
     if let Ok(day) = chrono::NaiveDate::parse_from_str(text, "%Y-%m-%d") {
         return Some(day.and_time(NaiveTime::MIN).and_utc());
     }
-    let clock = ["%H:%M", "%H:%M:%S"].iter().find_map(|f| NaiveTime::parse_from_str(text, f).ok())?;
+    let clock =
+        ["%H:%M", "%H:%M:%S"].iter().find_map(|f| NaiveTime::parse_from_str(text, f).ok())?;
     let today = now.date_naive().and_time(clock).and_utc();
     if today <= now { Some(today) } else { today.checked_sub_days(Days::new(1)) }
 }
@@ -313,7 +316,9 @@ mod tests {
         ] {
             assert_eq!(time(text).as_deref(), Some(at), "{text}");
         }
-        for wrong in ["25:00", "yesterday", "-5m", "99999999999d", "9999999999999999d", "2026-13-01"] {
+        for wrong in
+            ["25:00", "yesterday", "-5m", "99999999999d", "9999999999999999d", "2026-13-01"]
+        {
             assert_eq!(time(wrong), None, "{wrong}");
         }
     }
@@ -326,7 +331,10 @@ mod tests {
             ("lambda:a,,b", "A value is missing after lambda: or a comma."),
             ("before:1h before:2h", "before: has one value."),
             ("\"open", "A quote is open: put a second \" where the words end."),
-            ("a b c d e f g h i", "A search has at most 8 words; quote those that belong together."),
+            (
+                "a b c d e f g h i",
+                "A search has at most 8 words; quote those that belong together.",
+            ),
         ];
         for (text, wanted) in said {
             assert_eq!(refused(text), wanted);
@@ -335,6 +343,9 @@ mod tests {
         assert!(refused("priority:urgent").ends_with("\"urgent\" is none."));
         assert!(refused("after:noon").starts_with("after: is a time: 14:30"));
         assert!(refused(&format!("key:{}", ["k"; 21].join(","))).ends_with("at most 20 values."));
-        assert_eq!(refused(&"x".repeat(10_000)), "A search has at most 1000 bytes, this one has 10000.");
+        assert_eq!(
+            refused(&"x".repeat(10_000)),
+            "A search has at most 1000 bytes, this one has 10000."
+        );
     }
 }

@@ -23,6 +23,7 @@ mod migrate_refusals;
 mod names;
 mod packaging;
 mod pages;
+mod pages_search;
 mod payload_types;
 mod plan;
 mod plans;
