@@ -87,13 +87,13 @@ pub fn router(address: Address, options: Options) -> Router {
         .route("/", get(overview_page))
         .route("/lambdas", get(lambdas_page))
         .route("/lambdas/{name}", get(lambda_page))
-        .route("/go", get(go))
-        .route("/tasks", get(tasks_page))
+        .route("/go", get(tasks::go))
+        .route("/tasks", get(tasks::page))
         .route("/tasks/{id}", get(task_page))
         .route("/chains/{id}", get(chain_page))
         .route("/dead-letters", get(dead_page))
         .route("/waits", get(waits_page))
-        .route("/time", get(time_page))
+        .route("/time", get(time::page))
         .route("/periodic", get(async |site, asked| periodic_page(site, asked, None).await))
         .route(
             "/periodic/{name}",
@@ -318,33 +318,6 @@ async fn lambda_page(
     asked.page(&site, read.map(|(moment, read)| (moment, read.with(name, facts, every))))
 }
 
-/// Leads to what the box on top names: a task, a lambda, or else a search.
-async fn go(State(site): State<Arc<Site>>, asked: Asked) -> Response {
-    let q = asked.query.get("q").map_or("", |q| q.trim());
-    let page = match tasks::parse(q, Utc::now()) {
-        Ok(tasks::Query { id: Some(id), .. }) => format!("tasks/{id}"),
-        _ => match site.look.facts(&site.sessions).await.facts {
-            Some(facts) if facts.lambda(q).is_some() => format!("lambdas/{q}"),
-            _ => format!("tasks?q={}", parts::encoded(q)),
-        },
-    };
-    Redirect::to(&format!("{}/{page}", site.base)).into_response()
-}
-
-async fn tasks_page(State(site): State<Arc<Site>>, asked: Asked) -> Response {
-    let q = asked.query.get("q").map_or("", |q| q.as_str());
-    let from = tasks::ids(asked.query.get("from"));
-    let (query, from) = match tasks::parse(q, Utc::now()).and_then(|query| Ok((query, from?))) {
-        Ok(read) => read,
-        Err(error) => return asked.answer(&site, None, &tasks::Search::wrong(q, error)),
-    };
-    if let Some(id) = query.id {
-        return Redirect::to(&format!("{}/tasks/{id}", site.base)).into_response();
-    }
-    let read = asked.read(&site, async |client| tasks::Search::read(client, q, from).await).await;
-    asked.page(&site, read)
-}
-
 async fn task_page(
     State(site): State<Arc<Site>>,
     asked: Asked,
@@ -388,19 +361,6 @@ async fn waits_page(State(site): State<Arc<Site>>, asked: Asked) -> Response {
         Err(answer) => return answer,
     };
     let read = asked.read(&site, async |client| waits::Waits::read(client, &facts).await).await;
-    asked.page(&site, read)
-}
-
-async fn time_page(State(site): State<Arc<Site>>, asked: Asked) -> Response {
-    let span = match time::Span::of(asked.query.get("until"), asked.query.get("span")) {
-        Ok(span) => span,
-        Err(error) => return asked.answer(&site, None, &Refused::bad(&error)),
-    };
-    let facts = site.look.facts(&site.sessions).await.facts;
-    let lambdas = asked.query.get("lambda");
-    let read =
-        async |client: &Client| time::Line::read(client, span, (lambdas, facts.as_deref())).await;
-    let read = asked.read(&site, read).await;
     asked.page(&site, read)
 }
 

@@ -4,6 +4,7 @@
 //! from there. Must never: show a payload, or count all that match.
 
 mod query;
+mod routes;
 
 use std::collections::BTreeMap;
 
@@ -23,6 +24,7 @@ use crate::store::tasks::{
 };
 
 pub use query::{Query, parse, time};
+pub use routes::{go, page};
 
 /// Tasks on the page.
 const MOST: i64 = 50;

@@ -3,6 +3,7 @@
 //! Promises: a call reads a bounded number of rows of each kind of ids; the ids that it answers lead
 //! to the rest, so that a walk over all calls meets each task once. Must never: sort or count all tasks.
 
+mod bounds;
 mod look;
 mod reach;
 
@@ -11,8 +12,7 @@ use serde_json::Value;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error};
 
-use super::rows;
-
+pub use bounds::Bounds;
 pub use look::{Look, MOST_PAGES as PAGES_OF_A_LOOK, Trace, look};
 pub use reach::{Failed, failures, key_holders, tasks_of};
 
@@ -268,52 +268,6 @@ impl Filter {
             .replace("{f}", &of(["$16", "$17", "$8"]))
             .replace("{cost}", if has_words { COST } else { "0" })
             .replace("{matches}", if has_words { MATCHES } else { "true" })
-    }
-}
-
-/// Between which ids to read, of tasks that were due at once and of delayed ones.
-#[derive(Debug, Clone, Copy)]
-pub struct Bounds {
-    /// Before these. None: at the newest.
-    before: [Option<i64>; 2],
-    /// Not below these.
-    floor: [i64; 2],
-    /// The first id of delayed tasks.
-    first_later: i64,
-}
-
-impl Bounds {
-    /// None yet.
-    ///
-    /// # Errors
-    /// The connection's or the server's.
-    pub async fn of(client: &Client) -> Result<Self, Error> {
-        let sql = "select seqmin from pg_sequence where seqrelid = 'tuskline.future_seq'::regclass";
-        let first_later = rows::value(client, sql, &[]).await?;
-        Ok(Self { before: [None; 2], floor: [0, first_later], first_later })
-    }
-
-    /// Before these ids. No id of a kind: at the newest one.
-    #[must_use]
-    pub fn before(self, ids: &[i64]) -> Self {
-        let lowest =
-            |is_later| ids.iter().copied().filter(|id| (*id >= self.first_later) == is_later).min();
-        Self { before: [false, true].map(lowest), ..self }
-    }
-
-    /// Not below these ids.
-    #[must_use]
-    pub fn not_below(mut self, ids: &[i64]) -> Self {
-        for id in ids {
-            let floor = &mut self.floor[usize::from(*id >= self.first_later)];
-            *floor = (*floor).max(*id);
-        }
-        self
-    }
-
-    /// The lowest ids that were read.
-    pub fn ids(&self) -> Vec<i64> {
-        self.before.iter().copied().flatten().collect()
     }
 }
 

@@ -9,6 +9,7 @@
 
 mod bounds;
 mod delayed;
+mod pages;
 mod queues;
 mod rights;
 mod workers;

@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 use chrono::{DateTime, DurationRound, TimeDelta, Utc};
 use maud::{Markup, html};
 
-use super::{Event, Line, PARTS};
+use super::events::Event;
+use super::{Line, PARTS};
 use crate::pages::overview::OBJECTIVE;
 use crate::pages::words::span;
 
