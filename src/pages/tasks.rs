@@ -63,11 +63,14 @@ pub struct Found {
     words: Vec<String>,
     #[serde(skip)]
     is_begin: bool,
+    /// Nothing is left out: neither newer nor older ones.
+    #[serde(skip)]
+    is_whole: bool,
 }
 
 /// The ids of `from=`: one of each kind.
 pub fn ids(text: Option<&String>) -> Result<Vec<i64>, String> {
-    let Some(text) = text else { return Ok(Vec::new()) };
+    let Some(text) = text.filter(|text| !text.is_empty()) else { return Ok(Vec::new()) };
     let ids: Result<Vec<i64>, _> = text.split(',').take(3).map(str::parse).collect();
     match ids {
         Ok(ids) if ids.len() < 3 && ids.iter().all(|id| *id > 0) => Ok(ids),
@@ -103,6 +106,8 @@ impl Search {
         for list in [&mut found.tasks, &mut key_holders] {
             add_errors(client, list).await?;
         }
+        let has_bounds = filter.after.is_some() || filter.before.is_some();
+        found.is_whole = is_begin && !has_bounds && filter.source() != Source::Causes;
         let found = Found { key_holders, words: filter.words, ..found };
         Ok(Self { q: q.trim().to_owned(), error: None, found: Some(found) })
     }
@@ -140,6 +145,7 @@ impl Found {
             took_ms: i64::try_from(look.took.as_millis()).unwrap_or(i64::MAX),
             words: Vec::new(),
             is_begin,
+            is_whole: false,
         }
     }
 
@@ -148,7 +154,7 @@ impl Found {
         let kind = if self.of_dead_letters { "dead letters" } else { "tasks" };
         let looked = count(self.looked);
         match (&self.next_ids, self.back_to) {
-            (None, _) if self.is_begin && self.looked == self.all => {
+            (None, _) if self.is_whole => {
                 format!("Looked at all {looked} {kind}")
             }
             (None, _) => {
@@ -351,7 +357,8 @@ mod tests {
     fn a_place_is_one_or_two_ids() {
         let ids = |text: &str| ids(Some(&text.to_owned()));
         assert_eq!(ids("7,9"), Ok(vec![7, 9]));
-        for wrong in ["", "x", "0", "-3", "1,2,3", "1,", "99999999999999999999"] {
+        assert_eq!(ids(""), Ok(vec![]));
+        for wrong in ["x", "0", "-3", "1,2,3", "1,", "99999999999999999999"] {
             assert!(ids(wrong).is_err(), "{wrong}");
         }
     }

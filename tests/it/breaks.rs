@@ -91,6 +91,8 @@ const OF_RUST: &[&str] = &[
     "::outages::",
     "::owners::",
     "::packaging::",
+    "::pages_search::",
+    "::pages_time::",
     "::periodic_servers::",
     "::priorities::",
     "::runbooks::",

@@ -114,9 +114,8 @@ pub fn of(acts: &[Act], groups: &[Group]) -> Vec<Event> {
 
 /// The number of a gate or an operation, which stands in its detail or subject.
 fn number(act: &Act) -> Option<&str> {
-    let text = act.detail.as_deref().filter(|text| !text.starts_with(char::is_uppercase));
-    let words = text.into_iter().chain([act.subject.as_str()]);
-    words.into_iter().find_map(|text| {
+    let texts = act.detail.as_deref().into_iter().chain([act.subject.as_str()]);
+    texts.into_iter().find_map(|text| {
         let mut words = text.split(' ');
         let is_named = matches!(words.next(), Some("gate" | "operation"));
         words.next().filter(|_| is_named).map(|number| number.trim_end_matches(':'))

@@ -91,7 +91,7 @@ fn delays(line: &Line, lambda: &str, y: f64) -> Markup {
     };
     let goal = y + ROW - 2.0 - (ROW - 6.0) * OBJECTIVE as f64 / most as f64;
     html! {
-        text .name x="0" y=(y + 14.0) { (short(lambda)) }
+        text .name x="0" y=(y + 14.0) { (short(lambda, 20)) }
         text x="0" y=(y + 27.0) { @if own.is_empty() { "no start" } @else { "start p95, 0 to " (span(most)) } }
         (base(y))
         path .bars d=(bars(false)) {}
@@ -100,9 +100,9 @@ fn delays(line: &Line, lambda: &str, y: f64) -> Markup {
     }
 }
 
-/// A name that fits before the drawing.
-fn short(name: &str) -> String {
-    match name.char_indices().nth(20) {
+/// A text of so many characters.
+fn short(name: &str, most: usize) -> String {
+    match name.char_indices().nth(most) {
         Some((at, _)) => format!("{}…", &name[..at]),
         None => name.to_owned(),
     }
@@ -124,7 +124,7 @@ fn events(line: &Line, name: &str, kinds: &[&str], y: f64) -> Markup {
                 None => circle .dot cx=(format!("{from:.1}")) cy=(y + 16.0) r="4" {},
             }
             @if let Some(place) = label(&event.what, from, &mut free) {
-                text x=(format!("{place:.0}")) y=(y + 20.0) { (event.what.chars().take(30).collect::<String>()) }
+                text x=(format!("{place:.0}")) y=(y + 20.0) { (short(&event.what, 30)) }
             }
         }
     }
@@ -136,7 +136,7 @@ fn label(text: &str, from: f64, free: &mut f64) -> Option<f64> {
     let room = (*free).min(WIDE) - (from + 9.0);
     let place = match (room >= wide, from - 9.0 - wide) {
         (true, _) => Some(from + 9.0),
-        (false, before) if before >= LEFT && from + 5.0 <= *free => Some(before),
+        (false, before) if before >= LEFT && from <= *free => Some(before),
         _ => None,
     };
     *free = place.map_or(from, |place| place.min(from)) - 6.0;

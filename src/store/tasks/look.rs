@@ -68,7 +68,8 @@ pub async fn look(client: &Client, filter: &Filter, trace: Trace) -> Result<Look
     let source = filter.source();
     // Without sorts, rows come in the order of the index, also where no statistics say how many.
     let settings = "set local jit = off; set local enable_sort = off;
-                    set local max_parallel_workers_per_gather = 0";
+                    set local max_parallel_workers_per_gather = 0;
+                    set local statement_timeout = 1000";
     client.batch_execute(settings).await?;
     let extent = extent(client, source).await?;
     let begun = Instant::now();
