@@ -5,6 +5,8 @@
 
 mod query;
 mod routes;
+mod table;
+mod times;
 
 use std::collections::BTreeMap;
 
@@ -15,16 +17,16 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use tokio_postgres::{Client, Error};
 
-use super::parts::{Frame, Part, Show, ago, encoded, number};
-use super::table::{moment, state, text};
+use super::parts::{Frame, Part, Show, encoded};
 use super::words::{about, count, span};
 use crate::store::rows::value;
 use crate::store::tasks::{
     self, Look, PAGES_OF_A_LOOK, Source, Trace, failures, key_holders, tasks_of,
 };
 
-pub use query::{Query, parse, time};
+pub use query::{Query, parse};
 pub use routes::{go, page};
+pub use times::time;
 
 /// Tasks on the page.
 const MOST: i64 = 50;
@@ -248,7 +250,7 @@ impl Search {
                         h2 #holders { "Wait with this key now, or hold it" }
                         p { "found by an index; the look below finds others, too" }
                     }
-                    (table(frame, found, &found.key_holders))
+                    (table::of(frame, found, &found.key_holders))
                 }
             }
             section aria-labelledby="found" {
@@ -260,7 +262,7 @@ impl Search {
                     }
                     @if let Some(link) = &goes_on { p .end { a href=(link) { "Continue the look" } } }
                 }
-                @if !found.tasks.is_empty() { (table(frame, found, &found.tasks)) }
+                @if !found.tasks.is_empty() { (table::of(frame, found, &found.tasks)) }
                 @else if goes_on.is_some() { p .muted { "No match so far." } }
                 @else { p .muted { "No task matches." } }
             }
@@ -287,71 +289,9 @@ fn help() -> Markup {
     }
 }
 
-fn table(frame: &Frame, found: &Found, tasks: &[Value]) -> Markup {
-    html! {
-        table {
-            thead { tr {
-                th scope="col" { "Task" } th .wide scope="col" { "Lambda" } th scope="col" { "Status" }
-                th .wide scope="col" { "Priority" } th .wide scope="col" { "Collection" }
-                th .n.wide scope="col" { "Attempt" } th .n scope="col" { "Due" }
-                th .wide scope="col" { "Last error" }
-            } }
-            tbody { @for task in tasks { (row(frame, found, task)) } }
-        }
-    }
-}
-
-fn row(frame: &Frame, found: &Found, task: &Value) -> Markup {
-    let (id, lambda) = (text(&task["id"]), text(&task["lambda"]));
-    let due = match task["status"].as_str() {
-        Some("retriable_failure") => &task["next_trigger_at"],
-        _ => &task["due_at"],
-    };
-    html! {
-        tr {
-            td {
-                a .mono href=(frame.to(&format!("tasks/{id}"))) { (id) }
-                span .why { span .narrow { (lambda) } }
-            }
-            td .wide { a href=(frame.to(&format!("lambdas/{}", encoded(&lambda)))) { (lambda) } }
-            td { (state(&text(&task["status"]))) }
-            td .wide { (text(&task["priority"])) }
-            td .wide { (text(&task["collection"])) }
-            (number(&text(&task["attempt"]), true, false))
-            td .n { @if let Some(at) = moment(due) { (ago(frame, at)) } }
-            td .text.wide { @if let Some(error) = task["error"].as_str() { (marked(error, &found.words)) } }
-        }
-    }
-}
-
-/// A text with the words of the search marked.
-fn marked(text: &str, words: &[String]) -> Markup {
-    let lower = text.to_ascii_lowercase();
-    let first = words.iter().filter_map(|word| {
-        let word = word.to_ascii_lowercase();
-        lower.find(&word).map(|at| (at, at + word.len()))
-    });
-    match first.min() {
-        Some((from, to)) => {
-            let (before, rest) = text.split_at(from);
-            let (word, behind) = rest.split_at(to - from);
-            html! { (before) mark { (word) } (behind) }
-        }
-        None => html! { (text) },
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_word_is_marked_where_it_stands_first() {
-        let words = ["TIMEOUT".to_owned(), "answer".to_owned()];
-        let shown = marked("no ánswer: Timeout <b> timeout", &words).into_string();
-        assert_eq!(shown, "no ánswer: <mark>Timeout</mark> &lt;b&gt; timeout");
-        assert_eq!(marked("a<b", &[]).into_string(), "a&lt;b");
-    }
 
     #[test]
     fn a_place_is_one_or_two_ids() {

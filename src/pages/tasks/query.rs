@@ -3,10 +3,10 @@
 //! Promises: it is pure; what it does not understand is one sentence. Must never: allocate more than a
 //! small multiple of the text.
 
-use chrono::{DateTime, Days, NaiveTime, TimeDelta, Utc};
+use chrono::{DateTime, Utc};
 use tuskline_sdk::{Priority, Status};
 
-use crate::duration;
+use super::times::time;
 use crate::store::tasks::Filter;
 
 /// Longest text, in bytes.
@@ -226,28 +226,6 @@ fn only(
     }
 }
 
-/// The last `14:30` in UTC, an absolute time, or so long ago.
-pub fn time(text: &str, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
-    if let Ok(ago) = duration::parse(text) {
-        return now.checked_sub_signed(TimeDelta::from_std(ago).ok()?);
-    }
-    if let Ok(at) = DateTime::parse_from_rfc3339(text) {
-        return Some(at.to_utc());
-    }
-    for format in ["%Y-%m-%dT%H:%MZ", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"] {
-        if let Ok(at) = chrono::NaiveDateTime::parse_from_str(text, format) {
-            return Some(at.and_utc());
-        }
-    }
-    if let Ok(day) = chrono::NaiveDate::parse_from_str(text, "%Y-%m-%d") {
-        return Some(day.and_time(NaiveTime::MIN).and_utc());
-    }
-    let clock =
-        ["%H:%M", "%H:%M:%S"].iter().find_map(|f| NaiveTime::parse_from_str(text, f).ok())?;
-    let today = now.date_naive().and_time(clock).and_utc();
-    if today <= now { Some(today) } else { today.checked_sub_days(Days::new(1)) }
-}
-
 /// A value as a sentence quotes it.
 fn short(value: &str) -> String {
     value.chars().take(40).collect()
@@ -300,26 +278,6 @@ mod tests {
         assert_eq!(parse("41887733 timeout", now()).unwrap().filter.words.len(), 2);
         for wrong in ["0", "99999999999999999999"] {
             assert_eq!(refused(wrong), "The number of a task is below 2^63.");
-        }
-    }
-
-    #[test]
-    fn a_time_is_of_today_absolute_or_ago() {
-        let time = |text| time(text, now()).map(|at| at.format("%d %H:%M:%S").to_string());
-        for (text, at) in [
-            ("13:30", "27 13:30:00"),
-            ("14:30", "26 14:30:00"),
-            ("2026-11-25T14:30Z", "25 14:30:00"),
-            ("2026-11-25T14:30:05+01:00", "25 13:30:05"),
-            ("2026-11-25", "25 00:00:00"),
-            ("90m", "27 12:30:00"),
-        ] {
-            assert_eq!(time(text).as_deref(), Some(at), "{text}");
-        }
-        for wrong in
-            ["25:00", "yesterday", "-5m", "99999999999d", "9999999999999999d", "2026-13-01"]
-        {
-            assert_eq!(time(wrong), None, "{wrong}");
         }
     }
 
