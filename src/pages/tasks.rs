@@ -21,7 +21,7 @@ use super::parts::{Frame, Part, Show, encoded};
 use super::words::{about, count, span};
 use crate::store::rows::value;
 use crate::store::tasks::{
-    self, Look, PAGES_OF_A_LOOK, Source, Trace, failures, key_holders, tasks_of,
+    self, PAGES_OF_A_LOOK, Scanned, Source, Trace, failures, key_holders, tasks_of,
 };
 
 pub use query::{Query, parse};
@@ -134,7 +134,7 @@ async fn add_errors(client: &Client, tasks: &mut [Value]) -> Result<(), Error> {
 }
 
 impl Found {
-    fn of(look: Look, is_begin: bool) -> Self {
+    fn of(look: Scanned, is_begin: bool) -> Self {
         Self {
             tasks: look.tasks,
             key_holders: Vec::new(),

@@ -23,7 +23,7 @@ use super::{Asked, Site};
 use crate::duration;
 use crate::facts::Facts;
 use crate::store::rows::{Parameters, rows, value};
-use events::{Act, Event};
+use events::{AuditRow, Event};
 
 /// Events on the page.
 const MOST: usize = 200;
@@ -125,8 +125,8 @@ impl Line {
 }
 
 /// The lambdas of the acts, then those that need a person.
-fn drawn(acts: &[Act], facts: Option<&Facts>) -> Vec<String> {
-    let of_acts = acts.iter().filter_map(Act::lambda);
+fn drawn(acts: &[AuditRow], facts: Option<&Facts>) -> Vec<String> {
+    let of_acts = acts.iter().filter_map(AuditRow::lambda);
     let others = facts.into_iter().flat_map(|facts| &facts.lambdas).map(|row| row.lambda.as_str());
     let known = |name: &&str| facts.is_none_or(|facts| facts.lambda(name).is_some());
     let mut names: Vec<String> = Vec::new();

@@ -13,7 +13,7 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error};
 
 pub use bounds::Bounds;
-pub use look::{Look, MOST_PAGES as PAGES_OF_A_LOOK, Trace, look};
+pub use look::{MOST_PAGES as PAGES_OF_A_LOOK, Scanned, Trace, look};
 pub use reach::{Failed, failures, key_holders, tasks_of};
 
 /// Which tasks. None, or an empty list of words: all of them.
@@ -192,7 +192,9 @@ const DEAD_LETTERS: &str = "
              t.finished_at, t.next_trigger_at, d.fingerprint{more}, {passes} as passes
         from ({letters}) d
              left join lateral (
-               select * from tuskline.tasks k where k.id = d.task_id limit 1) t on true
+               select k.lambda, k.collection, k.priority, k.status, k.attempt, k.crashes, k.due_at,
+                      k.created_at, k.started_at, k.finished_at, k.next_trigger_at{more_of_task}
+                 from tuskline.tasks k where k.id = d.task_id limit 1) t on true
        order by d.task_id desc";
 
 const LETTERS: &str = "
@@ -258,7 +260,10 @@ impl Filter {
             if matches!(self.source(), Source::Segments) { "null" } else { "d.fingerprint" };
         let keys = if self.keys.is_some() { KEYS } else { "" };
         let passes = format!("{PASSES}{keys}").replace("{fingerprint}", fingerprint);
-        let source = source.replace("{more}", &more).replace("{passes}", &passes);
+        let source = source
+            .replace("{more_of_task}", &more.replace("t.", "k."))
+            .replace("{more}", &more)
+            .replace("{passes}", &passes);
         let of = |[before, floor, rows]: [&str; 3]| {
             let source = source.replace("{before}", before).replace("{floor}", floor);
             source.replace("{rows}", rows)

@@ -23,7 +23,7 @@ pub struct Event {
 
 /// An act, or several of one person at one time.
 #[derive(Debug, Clone, Deserialize)]
-pub struct Act {
+pub struct AuditRow {
     at: DateTime<Utc>,
     actor: String,
     verb: String,
@@ -79,18 +79,18 @@ const GROUPS: &str = "
 pub async fn read(
     client: &Client,
     within: &Parameters<'_>,
-) -> Result<(Vec<Act>, Vec<Group>), Error> {
+) -> Result<(Vec<AuditRow>, Vec<Group>), Error> {
     Ok((rows(client, ACTS, within).await?, rows(client, GROUPS, within).await?))
 }
 
-impl Act {
+impl AuditRow {
     /// The lambda whose tasks it slows or holds.
     pub fn lambda(&self) -> Option<&str> {
         self.subject.split(' ').next().filter(|_| kind(self) != "definition")
     }
 }
 
-fn kind(act: &Act) -> &'static str {
+fn kind(act: &AuditRow) -> &'static str {
     let is_breaker = act.detail.as_ref().is_some_and(|text| text.contains("circuit breaker"));
     match act.verb.as_str() {
         "gate" | "ungate" if is_breaker => "breaker",
@@ -105,7 +105,7 @@ fn kind(act: &Act) -> &'static str {
 }
 
 /// The events, the newest first.
-pub fn of(acts: &[Act], groups: &[Group]) -> Vec<Event> {
+pub fn of(acts: &[AuditRow], groups: &[Group]) -> Vec<Event> {
     let of_acts = acts.iter().map(|act| event(act, acts));
     let mut all: Vec<Event> = of_acts.chain(groups.iter().map(of_group)).collect();
     all.sort_by_key(|event| std::cmp::Reverse(event.at));
@@ -113,7 +113,7 @@ pub fn of(acts: &[Act], groups: &[Group]) -> Vec<Event> {
 }
 
 /// The number of a gate or an operation, which stands in its detail or subject.
-fn number(act: &Act) -> Option<&str> {
+fn number(act: &AuditRow) -> Option<&str> {
     let texts = act.detail.as_deref().into_iter().chain([act.subject.as_str()]);
     texts.into_iter().find_map(|text| {
         let mut words = text.split(' ');
@@ -122,14 +122,14 @@ fn number(act: &Act) -> Option<&str> {
     })
 }
 
-fn event(act: &Act, all: &[Act]) -> Event {
+fn event(act: &AuditRow, all: &[AuditRow]) -> Event {
     let end = match act.verb.as_str() {
         "gate" => Some("ungate"),
         "start_operation" => Some("end_operation"),
         _ => None,
     };
     let number = number(act).filter(|_| end.is_some());
-    let ends = |other: &&Act| {
+    let ends = |other: &&AuditRow| {
         Some(other.verb.as_str()) == end && self::number(other) == number && other.at >= act.at
     };
     let ended_at = number.and_then(|_| all.iter().find(ends)).map(|other| other.at);
@@ -170,8 +170,8 @@ fn of_group(group: &Group) -> Event {
 mod tests {
     use super::*;
 
-    fn act(second: i64, verb: &str, detail: &str) -> Act {
-        Act {
+    fn act(second: i64, verb: &str, detail: &str) -> AuditRow {
+        AuditRow {
             at: DateTime::from_timestamp(1_000 + second, 0).unwrap(),
             actor: "ada".to_owned(),
             verb: verb.to_owned(),

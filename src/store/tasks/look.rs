@@ -39,7 +39,7 @@ pub struct Trace {
 
 /// A look.
 #[derive(Debug, Clone)]
-pub struct Look {
+pub struct Scanned {
     /// The newest first.
     pub tasks: Vec<Value>,
     /// Tasks that were looked at.
@@ -64,7 +64,7 @@ pub struct Look {
 ///
 /// # Errors
 /// The connection's or the server's.
-pub async fn look(client: &Client, filter: &Filter, trace: Trace) -> Result<Look, Error> {
+pub async fn look(client: &Client, filter: &Filter, trace: Trace) -> Result<Scanned, Error> {
     let source = filter.source();
     // Without sorts, rows come in the order of the index, also where no statistics say how many.
     let settings = "set local jit = off; set local enable_sort = off;
@@ -82,7 +82,7 @@ pub async fn look(client: &Client, filter: &Filter, trace: Trace) -> Result<Look
         at_first,
         bounds: Bounds::of(client).await?.before(&trace.from),
         rows: first_rows(filter, trace.limit),
-        look: Look {
+        look: Scanned {
             tasks: Vec::new(),
             looked: 0,
             all: 0,
@@ -119,7 +119,7 @@ struct Walk<'a> {
     at_first: i64,
     bounds: Bounds,
     rows: [i64; 2],
-    look: Look,
+    look: Scanned,
 }
 
 impl Walk<'_> {

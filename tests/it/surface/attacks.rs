@@ -465,7 +465,8 @@ const READING: [Attack; 9] = [
          select s.* from tuskline.tasks t, tuskline.task_facts(t.id) s;
          select e.* from tuskline.tasks t, tuskline.explain(t.id) e;
          select * from tuskline.held_in_queues(); select * from tuskline.blocked_gauges();
-         select * from tuskline.gauges(); select * from tuskline.wait_gauges()",
+         select * from tuskline.gauges(); select * from tuskline.wait_gauges();
+         select tuskline.key_holders('charge_card', k) from unnest('{cust-1,cust-2}'::text[]) k",
         NOTHING,
     ),
     (
@@ -484,6 +485,7 @@ const READING: [Attack; 9] = [
          select * from tuskline.executor_loads(); select * from tuskline.longest_attempts();
          select * from tuskline.longest_waits(); select * from tuskline.queue_gauges();
          select * from tuskline.held_by_gates(); select * from tuskline.scale('charge_card');
+         select * from tuskline.start_delays('{charge_card}', now() - interval '1 day', now());
          select tuskline.readiness(), tuskline.chain_of(<child>)",
         NOTHING,
     ),

@@ -289,7 +289,7 @@ async fn what_sessions_call_directly_and_acts_for_them_trusts_no_search_path() {
 const NO_RIGHT: &str = "
     chain_of damage define_lambda executor_lambdas executor_loads gauges held_by_gates invariants
     longest_attempts longest_waits max_attempts peek queue_gauges readiness rebuild_queues scale
-    segments_ahead segments_to_finish statistics unarchived unwatch version wait_gauges wait_times watch";
+    segments_ahead segments_to_finish start_delays statistics unarchived unwatch version wait_gauges wait_times watch";
 
 #[tokio::test]
 async fn a_verb_of_a_group_checks_rights_or_is_known_to_need_none() {

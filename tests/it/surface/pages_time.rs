@@ -51,8 +51,9 @@ async fn a_time_line_has_gates_limits_definitions_executors_and_delays() {
     assert_eq!(events[2]["ended_at"], events[1]["at"], "{line}");
     assert!(events[4]["what"].as_str().unwrap().starts_with("1 executor of SDK"), "{line}");
     let delays = line["delays"].as_array().unwrap();
-    let p95 = delays[0]["p95_ms"].as_i64().unwrap();
-    assert!(delays.len() == 1 && (2_500..=5_000).contains(&p95), "{line}");
+    let p95 = |one: &Value| one["p95_ms"].as_i64().unwrap();
+    assert!(!delays.is_empty(), "{line}");
+    assert!(delays.iter().all(|one| (2_500..=5_000).contains(&p95(one))), "{line}");
     let page = get(address, "/time?span=6h").await;
     for said in ["definition", "tuskline-every: 30", "why &lt;b&gt;", "10 min 00 s", ", so far"] {
         assert!(page.contains(said), "{said}: {page}");
