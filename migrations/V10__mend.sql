@@ -75,6 +75,12 @@ alter table tuskline.definition alter column author set default tuskline_core.ca
 alter table tuskline.periodic alter column author set default tuskline_core.caller();
 alter table tuskline.breaker alter column author set default tuskline_core.caller();
 alter table tuskline.audit alter column actor set default tuskline_core.caller();
+alter table tuskline.audit add column person text;
+alter table tuskline.audit
+  alter column person set default nullif(current_setting('tuskline.person', true), '');
+comment on column tuskline.audit.person is
+  'The person behind the role, as the pages or another gateway say it (tuskline.person). It is not '
+  'checked: the role is. Null: not said.';
 
 -- A rate limit bounds starts. A start is a claim, so a rate permit is spent by the claim of its
 -- task: permit.fence tells, and rate_state counts the permits that no claim has spent.

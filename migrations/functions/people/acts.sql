@@ -3,7 +3,7 @@
 -- A detail may quote a reason, and so an error of a task.
 create or replace view tuskline.acts as
 select a.at, a.actor, a.verb, a.subject,
-       case when b.barred = '{}' then a.detail end as detail
+       case when b.barred = '{}' then a.detail end as detail, a.person
   from tuskline.audit a
        left join (select min(tuskline.barred('inspect')) as barred) b on true;
 comment on view tuskline.acts is
@@ -22,7 +22,7 @@ begin
    where t.id = p_task;
   if not found then return; end if;
   insert into tuskline.audit (at, verb, subject)
-  values (tuskline.clock(), 'show_contents', p_task::text);
+  values (tuskline.clock(), 'show_contents', 'task ' || p_task);
 end $$;
 comment on function tuskline.show_contents(bigint) is
   'Payload, output and checkpoint of a task, as they are stored. Null: there is no such task. '
