@@ -1,21 +1,27 @@
 //! Health over HTTP: `/healthz` says that the process is up and the database refuses none of its
 //! roles, `/readyz` that it can do its work.
 //!
+//! The same port has metrics and pages. A port with TLS answers probes and metrics without TLS, too,
+//! and no page.
+//!
 //! Promises: an answer within `DEADLINE`, whatever the database and other clients do; 200 or 503
 //! and a JSON object with the reason. Must never: tell an address or a password.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::body::{Body, to_bytes};
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::middleware::{Next, from_fn};
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::service::TowerToHyperService;
 use serde_json::{Value, json};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
@@ -27,6 +33,7 @@ use tuskline_sdk::metrics::port::{self, HasRequest};
 
 use crate::metrics;
 use crate::migrate::SCHEMA_VERSION;
+use crate::port_tls::{FIRST_BYTE, PortTls};
 use crate::recovery::RoleHealth;
 use crate::session::{Deadlines, ErrorChain, Session};
 use crate::store::{self, Readiness};
@@ -37,14 +44,17 @@ const DEADLINE: Duration = Duration::from_secs(3);
 /// Longest time for a request to arrive.
 const REQUEST_DEADLINE: Duration = Duration::from_secs(2);
 
+/// Largest body of a request, in bytes.
+const LARGEST_BODY: usize = 65_536;
+
 /// Longest life of a connection, which is for one request. `/metrics` takes longest to answer. A
 /// second remains for the client to take the answer.
 const CONNECTION_DEADLINE: Duration =
     REQUEST_DEADLINE.saturating_add(metrics::DEADLINE).saturating_add(Duration::from_secs(1));
 
 /// Most connections at a time: half of the file descriptors that a process usually has. A new one
-/// replaces the oldest connection that has sent no request yet. A connection with a request is
-/// never cut.
+/// replaces the oldest connection that has not sent a whole request yet, with its body. A connection
+/// with a request is never cut.
 const MOST_CONNECTIONS: usize = 512;
 
 /// One session for all requests. The first request opens it.
@@ -54,17 +64,34 @@ struct Health {
     roles: RoleHealth,
 }
 
+/// What the port has beside probes and metrics.
+#[derive(Debug, Clone)]
+pub struct Beside {
+    /// The pages.
+    pub pages: Router,
+    /// Certificates, without which no page is answered then.
+    pub tls: Option<PortTls>,
+}
+
+impl From<Router> for Beside {
+    fn from(pages: Router) -> Self {
+        Self { pages, tls: None }
+    }
+}
+
 /// Answers until `shutdown`; then ends the requests that it has begun.
 pub async fn serve(
     listener: TcpListener,
     address: Address,
     roles: RoleHealth,
-    pages: Router,
+    beside: impl Into<Beside>,
     shutdown: CancellationToken,
 ) {
-    let routes = routes(address.clone(), roles).merge(metrics::routes(address)).merge(pages);
+    let Beside { pages, tls } = beside.into();
+    let probes = routes(address.clone(), roles).merge(metrics::routes(address));
+    let port = Port { all: probes.clone().merge(pages), probes, tls };
     let mut connections = JoinSet::new();
-    let answer = |stream, has_request| answer(stream, routes.clone(), has_request);
+    let answer = |stream, has_request| answer(stream, port.clone(), has_request);
     let accepting = port::accept(&listener, MOST_CONNECTIONS, &mut connections, answer);
     shutdown.run_until_cancelled(accepting).await;
     drop(listener);
@@ -73,19 +100,59 @@ pub async fn serve(
     let _ = timeout(CONNECTION_DEADLINE, ended).await;
 }
 
+/// What the port answers.
+#[derive(Clone)]
+struct Port {
+    all: Router,
+    probes: Router,
+    tls: Option<PortTls>,
+}
+
 /// Answers one request, or ends the connection if none arrives in time. An error of the connection
 /// is ignored.
-async fn answer(stream: TcpStream, routes: Router, has_request: HasRequest) {
+async fn answer(stream: TcpStream, port: Port, has_request: HasRequest) {
+    let all = async {
+        let Some(tls) = port.tls else { return converse(stream, port.all, has_request).await };
+        let mut first = [0];
+        match timeout(REQUEST_DEADLINE, stream.peek(&mut first)).await {
+            Ok(Ok(1)) if first == [FIRST_BYTE] => {
+                if let Ok(Ok(stream)) = timeout(REQUEST_DEADLINE, tls.accept(stream)).await {
+                    converse(stream, port.all, has_request).await;
+                }
+            }
+            Ok(Ok(1)) => converse(stream, port.probes, has_request).await,
+            _ => {}
+        }
+    };
+    let _ = timeout(CONNECTION_DEADLINE, all).await;
+}
+
+async fn converse(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    routes: Router,
+    has_request: HasRequest,
+) {
     let routes = routes.layer(from_fn(move |request: Request, next: Next| {
-        has_request.set();
-        next.run(request)
+        whole(request, next, has_request.clone())
     }));
     let mut server = Builder::new(TokioExecutor::new()).http1_only();
     let timer = TokioTimer::new();
     server.http1().keep_alive(false).timer(timer).header_read_timeout(REQUEST_DEADLINE);
     let service = TowerToHyperService::new(routes);
-    let _ =
-        timeout(CONNECTION_DEADLINE, server.serve_connection(TokioIo::new(stream), service)).await;
+    let _ = server.serve_connection(TokioIo::new(stream), service).await;
+}
+
+/// Answers a request when its body is there. Until then its connection may be cut for a new one.
+async fn whole(request: Request, next: Next, has_request: HasRequest) -> Response {
+    let (head, body) = request.into_parts();
+    match timeout(REQUEST_DEADLINE, to_bytes(body, LARGEST_BODY)).await {
+        Ok(Ok(body)) => {
+            has_request.set();
+            next.run(Request::from_parts(head, Body::from(body))).await
+        }
+        Ok(Err(_)) => StatusCode::PAYLOAD_TOO_LARGE.into_response(),
+        Err(_) => StatusCode::REQUEST_TIMEOUT.into_response(),
+    }
 }
 
 fn routes(address: Address, roles: RoleHealth) -> Router {

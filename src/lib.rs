@@ -25,6 +25,8 @@ pub mod migrate;
 #[cfg(feature = "pages")]
 pub mod pages;
 pub mod periodic;
+#[cfg(feature = "serve")]
+pub mod port_tls;
 pub mod recovery;
 #[cfg(feature = "serve")]
 pub mod serve;

@@ -15,7 +15,9 @@ use tuskline_sdk::Address;
 use tuskline_sdk::SchemaCompatibility;
 
 use crate::config::{DEFAULT_INSTALLATION, JanitorOptions, PeriodicOptions, StoreConsumerOptions};
+use crate::health::Beside;
 use crate::migrate::SCHEMA_VERSION;
+use crate::port_tls::PortTls;
 use crate::recovery::RoleHealth;
 use crate::session::{Deadlines, ErrorChain, Session};
 use crate::store::{self, Readiness};
@@ -43,6 +45,8 @@ pub struct Options {
     /// Who may look at the pages there, and act. None: there are no pages.
     #[cfg(feature = "pages")]
     pub pages: Option<crate::pages::Options>,
+    /// Certificates of the port.
+    pub tls: Option<PortTls>,
     /// Name of the installation that the database must have.
     pub installation: String,
     /// Bounds of the store consumer.
@@ -61,6 +65,7 @@ impl Default for Options {
             listen: None,
             #[cfg(feature = "pages")]
             pages: None,
+            tls: None,
             installation: DEFAULT_INSTALLATION.to_owned(),
             store_consumer: StoreConsumerOptions::default(),
             periodic: PeriodicOptions::default(),
@@ -134,8 +139,8 @@ pub async fn run(
     let told_to_stop = async {
         match listener {
             Some(listener) => {
-                let pages = pages(&address, &options);
-                health::serve(listener, address, role_health, pages, shutdown.clone()).await
+                let beside = Beside { pages: pages(&address, &options), tls: options.tls };
+                health::serve(listener, address, role_health, beside, shutdown.clone()).await
             }
             None => shutdown.cancelled().await,
         }
