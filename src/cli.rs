@@ -23,6 +23,7 @@ mod limit;
 mod operation;
 mod order;
 mod output;
+mod pages;
 mod periodic;
 mod plan;
 mod plugin;

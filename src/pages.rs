@@ -6,6 +6,7 @@
 //! Promises: a page works without JavaScript; its address is its whole state; `?format=json` has the
 //! same facts. Must never: read as the owner of the schema, or write a script or style into HTML.
 
+mod act;
 mod away;
 mod chain;
 mod dead;
@@ -19,6 +20,7 @@ mod parts;
 mod periodic;
 mod reading;
 mod refusal;
+mod signin;
 mod table;
 mod task;
 mod tasks;
@@ -30,11 +32,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::{FromRequestParts, Path, State};
+use axum::extract::{DefaultBodyLimit, FromRequestParts, Path, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{IntoResponse, Redirect, Response};
-use axum::routing::get;
+use axum::routing::{get, post};
 use axum::{Json, Router};
 use chrono::{DateTime, Utc};
 use serde_json::json;
@@ -42,14 +44,16 @@ use tokio_postgres::{Client, Error};
 use tower_http::compression::CompressionLayer;
 use tuskline_sdk::Address;
 
-pub use identity::{Access, Proxy, Token, VIEWER};
+pub use act::bytes as hex;
+pub use identity::{Access, Proxy, Token, VIEWER, hash};
 
 use crate::facts::Facts;
 use crate::ids::as_strings;
-use identity::{Person, cookie};
+use identity::{Person, Refusal, cookie};
 use parts::{Frame, Show, Theme, document};
 use reading::{Look, Moment, Sessions, Trouble};
 use refusal::Refused;
+use signin::Guesses;
 
 /// Everything that a page needs to be read and refused.
 #[derive(Debug)]
@@ -59,6 +63,9 @@ struct Site {
     database: String,
     sessions: Sessions,
     look: Look,
+    guesses: Guesses,
+    /// Signs previews.
+    key: act::Key,
 }
 
 /// Where the pages are, and who may see them.
@@ -79,6 +86,8 @@ pub fn router(address: Address, options: Options) -> Router {
     let site = Arc::new(Site {
         database: database_of(&address),
         look: Look::new(access.role.clone()),
+        guesses: Guesses::default(),
+        key: key(&access),
         sessions: Sessions::new(address),
         access,
         base: base.clone(),
@@ -101,14 +110,30 @@ pub fn router(address: Address, options: Options) -> Router {
         )
         .route(
             "/executors",
-            get(async |site, asked| list_page(site, asked, &lists::EXECUTORS).await),
+            get(async |site, asked| list_page(site, asked, &lists::EXECUTORS, None).await),
+        )
+        .route(
+            "/executors/{number}",
+            get(async |site, asked, Path(number)| {
+                list_page(site, asked, &lists::EXECUTORS, Some(number)).await
+            }),
         )
         .route(
             "/operations",
-            get(async |site, asked| list_page(site, asked, &lists::OPERATIONS).await),
+            get(async |site, asked| list_page(site, asked, &lists::OPERATIONS, None).await),
         )
-        .route("/audit", get(async |site, asked| list_page(site, asked, &lists::AUDIT).await))
+        .route(
+            "/operations/{number}",
+            get(async |site, asked, Path(number)| {
+                list_page(site, asked, &lists::OPERATIONS, Some(number)).await
+            }),
+        )
+        .route("/audit", get(async |site, asked| list_page(site, asked, &lists::AUDIT, None).await))
+        .route("/act/{verb}", get(act::preview).post(act::perform))
+        .route("/signin", get(signin::page).post(signin::enter))
+        .route("/signout", post(signin::leave))
         .route("/files/{name}", get(async |Path(name): Path<String>| files::serve(&name)))
+        .layer(DefaultBodyLimit::max(LARGEST_FORM))
         .with_state(site)
         .layer(CompressionLayer::new())
         .layer(axum::middleware::map_response(guarded));
@@ -118,6 +143,19 @@ pub fn router(address: Address, options: Options) -> Router {
             .route(&format!("{base}/"), get(Redirect::permanent(&base)))
             .nest(&base, routes),
     }
+}
+
+/// Largest body of a form, in bytes.
+const LARGEST_FORM: usize = 16_384;
+
+/// The key of previews: of what all servers with these tokens know, or of this server.
+fn key(access: &Access) -> act::Key {
+    let mut secrets: Vec<u8> = access.tokens.iter().flat_map(|token| token.hash).collect();
+    secrets.extend(access.proxy.iter().flat_map(|proxy| proxy.secret.bytes()));
+    if secrets.is_empty() {
+        secrets = (0..4).flat_map(|_| fastrand::u64(..).to_be_bytes()).collect();
+    }
+    act::Key::of(&secrets)
 }
 
 /// Database and host, as in `shop at db.example`.
@@ -162,7 +200,11 @@ struct Asked {
     headers: HeaderMap,
 }
 
-impl FromRequestParts<Arc<Site>> for Asked {
+/// A request, whoever sends it.
+#[derive(Debug)]
+struct Nobody(Asked);
+
+impl FromRequestParts<Arc<Site>> for Nobody {
     type Rejection = Response;
 
     async fn from_request_parts(parts: &mut Parts, site: &Arc<Site>) -> Result<Self, Response> {
@@ -173,19 +215,27 @@ impl FromRequestParts<Arc<Site>> for Asked {
             None => Theme::of(cookie(&parts.headers, "tuskline_theme").unwrap_or_default()),
         };
         let here = parts.uri.path_and_query().map_or("/", |all| all.as_str()).to_owned();
-        let mut asked = Self {
-            person: Person::unknown(),
-            query,
-            here,
-            theme,
-            headers: std::mem::take(&mut parts.headers),
-        };
+        let asked =
+            Asked { person: Person::unknown(), query, here, theme, headers: parts.headers.clone() };
         if asked.query.contains_key("token") {
             let refused = Refused::bad("a token does not belong into an address: it stays in logs");
             return Err(asked.answer(site, None, &refused));
         }
-        match site.access.person(&asked.headers) {
+        if let Err(refusal) = site.access.check_host(&asked.headers) {
+            return Err(asked.answer(site, None, &Refused::of(&refusal)));
+        }
+        Ok(Self(asked))
+    }
+}
+
+impl FromRequestParts<Arc<Site>> for Asked {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, site: &Arc<Site>) -> Result<Self, Response> {
+        let Nobody(mut asked) = Nobody::from_request_parts(parts, site).await?;
+        match signin::person(site, &asked.headers).await {
             Ok(person) => asked.person = person,
+            Err(Refusal::SignIn) => return Err(signin::ask(site, &asked)),
             Err(refusal) => return Err(asked.answer(site, None, &Refused::of(&refusal))),
         }
         Ok(asked)
@@ -193,6 +243,10 @@ impl FromRequestParts<Arc<Site>> for Asked {
 }
 
 impl Asked {
+    fn wants_json(&self) -> bool {
+        self.query.get("format").is_some_and(|format| format == "json")
+    }
+
     /// Reads as the role of the person.
     async fn read<T>(
         &self,
@@ -222,7 +276,7 @@ impl Asked {
 
     fn answer(&self, site: &Site, moment: Option<&Moment>, shown: &impl Show) -> Response {
         let now: Option<DateTime<Utc>> = moment.map(|moment| moment.now);
-        if self.query.get("format").is_some_and(|format| format == "json") {
+        if self.wants_json() {
             return (shown.status(), Json(as_strings(json!(shown)))).into_response();
         }
         let frame = Frame {
@@ -232,6 +286,7 @@ impl Asked {
             person: self.person.name.clone(),
             role: self.person.role.clone(),
             may_act: self.person.may_act,
+            can_sign_in: !self.person.may_act && !site.access.tokens.is_empty(),
             has_token: self.person.has_cookie,
             theme: self.theme,
             is_live: self.query.get("live").is_none_or(|live| live != "off"),
@@ -327,8 +382,8 @@ async fn task_page(
         return asked.answer(&site, None, &Refused::bad("a task has a number"));
     };
     let shows = asked.query.get("show").is_some_and(|show| show == "contents");
-    let access = if shows { reading::Access::Act } else { reading::Access::Read };
-    let role = &asked.person.role;
+    let Person { name: person, role, .. } = &asked.person;
+    let access = if shows { reading::Access::Act { person } } else { reading::Access::Read };
     let read = site
         .sessions
         .of(role, access, async |client| task::Task::read(client, id, shows).await)
@@ -377,7 +432,13 @@ async fn list_page(
     State(site): State<Arc<Site>>,
     asked: Asked,
     kind: &'static lists::Listed,
+    number: Option<String>,
 ) -> Response {
-    let read = asked.read(&site, async |client| lists::List::read(client, kind).await).await;
-    asked.page(&site, read)
+    let number: Option<i64> = match number.map(|number| number.parse()).transpose() {
+        Ok(number) => number,
+        Err(_) => return asked.answer(&site, None, &Refused::bad("it has a number")),
+    };
+    let read =
+        asked.read(&site, async |client| lists::List::read(client, kind, number).await).await;
+    asked.page(&site, asked.found(read, "there is none of this number"))
 }

@@ -2,7 +2,7 @@
 //! its data, migrated, with the server's roles, until Ctrl-C. An ordinary role owns the schema, so
 //! rights on lambdas can be granted.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -17,6 +17,7 @@ use tuskline_sdk::Address;
 use super::failure::failed;
 use super::global::Global;
 use super::output;
+use crate::pages::{self, Access};
 use crate::serve;
 
 /// Its database.
@@ -31,7 +32,8 @@ pub struct DevArgs {
     /// Also listen on this port of 127.0.0.1, with a generated password.
     #[arg(long, value_name = "PORT")]
     port: Option<u16>,
-    /// Answer /metrics, /scale, /healthz and /readyz here, e.g. 127.0.0.1:8080.
+    /// Answer pages, /metrics, /scale, /healthz and /readyz here; else on 127.0.0.1:8080, or a free
+    /// port. Who opens the pages on this machine may act.
     #[arg(long, value_name = "ADDRESS", env = "TUSKLINE_LISTEN", hide_env_values = true)]
     listen: Option<SocketAddr>,
 }
@@ -57,12 +59,24 @@ async fn serve_on(
     cluster.create_database(DATABASE, None).await?;
     let config = cluster.config(DATABASE);
     crate::migrate::migrate(&config).await?;
-    put(global, cluster)?;
-    let options = serve::Options { listen, ..serve::Options::default() };
+    let listen = listen.unwrap_or_else(free_address);
+    put(global, cluster, listen)?;
+    let access = Access { role: OWNER.to_owned(), acts_freely: true, ..Access::default() };
+    let pages = pages::Options { access, ..pages::Options::default() };
+    let pages = listen.ip().is_loopback().then_some(pages);
+    let options = serve::Options { listen: Some(listen), pages, ..serve::Options::default() };
     tokio::select! {
         served = serve::run(config, options, end) => Ok(served?),
         () = ended(cluster) => Err(failed("PostgreSQL ended by itself; its server.log says why")),
     }
+}
+
+/// The usual address, or one with a port that nobody uses.
+fn free_address() -> SocketAddr {
+    let usual = SocketAddr::from(([127, 0, 0, 1], 8080));
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    let bound = TcpListener::bind(usual).or_else(|_| TcpListener::bind(any));
+    bound.and_then(|listener| listener.local_addr()).unwrap_or(usual)
 }
 
 /// Completes when the server has gone without being told to.
@@ -72,12 +86,13 @@ async fn ended(cluster: &Cluster) {
     }
 }
 
-fn put(global: &Global, cluster: &Cluster) -> std::io::Result<()> {
+fn put(global: &Global, cluster: &Cluster, listen: SocketAddr) -> std::io::Result<()> {
     let (url, psql) = (cluster.url(DATABASE), cluster.psql_command(DATABASE));
+    let pages = listen.ip().is_loopback().then(|| format!("http://{listen}/"));
     if global.json {
         return output::put_json(
             &json!({"url": url, "tcp": cluster.tcp_url(DATABASE), "psql": psql,
-                    "attached": cluster.attached()}),
+                    "pages": pages, "attached": cluster.attached()}),
         );
     }
     let how = if cluster.attached() { "attached to a running one" } else { "started" };
@@ -86,7 +101,8 @@ fn put(global: &Global, cluster: &Cluster) -> std::io::Result<()> {
     if let Some(tcp) = cluster.tcp_url(DATABASE) {
         output::put(&format!("  tcp   {tcp}"))?;
     }
-    output::put(&format!("  psql  {psql}"))
+    output::put(&format!("  psql  {psql}"))?;
+    pages.map_or(Ok(()), |pages| output::put(&format!("  pages {pages}")))
 }
 
 /// The database of one that runs on the usual data directory. Its pid file says where the server

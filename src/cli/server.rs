@@ -10,12 +10,12 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use super::global::Global;
+use super::pages::PagesArgs;
 use super::{database, installation, output, plan};
 use crate::archive::Directory;
 use crate::config::{DEFAULT_INSTALLATION, JanitorOptions};
 use crate::duration;
 use crate::migrate::{self, Functions};
-use crate::pages;
 use crate::serve::{self, Options, Role};
 
 /// Arguments of `migrate`.
@@ -56,6 +56,8 @@ pub struct ServeArgs {
     )]
     #[arg(default_value = "3d", value_parser = duration::parse)]
     statistics_retention: Duration,
+    #[command(flatten)]
+    pages: PagesArgs,
 }
 
 pub async fn migrate(global: &Global, args: MigrateArgs) -> Result<()> {
@@ -106,10 +108,8 @@ pub async fn serve(global: &Global, args: ServeArgs, end: CancellationToken) -> 
     let options = Options {
         roles: args.roles,
         listen: args.listen,
-        pages: args
-            .listen
-            .filter(|listen| listen.ip().is_loopback())
-            .map(|_| pages::Options::default()),
+        tls: args.pages.tls()?,
+        pages: args.pages.options(args.listen)?,
         installation: named.unwrap_or_else(|| DEFAULT_INSTALLATION.to_owned()),
         janitor,
         ..Options::default()

@@ -8,6 +8,7 @@ use serde_json::Value;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error};
 
+use super::act::links;
 use super::parts::{self, Frame, Part, Show};
 use super::table::{Column, Kind, plain, text};
 use super::words::count;
@@ -75,6 +76,7 @@ impl Show for Chain {
             Column::wide("Ended", "finished_at", Kind::Age),
         ];
         let all = self.tasks.len();
+        let first = self.tasks.first().map_or_else(String::new, |task| text(&task["task_id"]));
         let number = |of: usize| count(of as i64);
         html! {
             p .crumb { a href=(frame.to("tasks")) { "Tasks" } " / chains" }
@@ -86,6 +88,7 @@ impl Show for Chain {
                 }
                 (parts::as_of(frame, self.every()))
             }
+            (links(frame, &[("cancel_chain", "Cancel…"), ("retry_chain", "Retry…")], &[("task", &first)]))
             (plain(frame, &COLUMNS, &self.tasks))
             (parts::command("same", &format!(
                 "select * from tuskline.chain_tasks where chain_id = {} order by depth;",

@@ -7,6 +7,7 @@ use maud::{Markup, html};
 use serde::Serialize;
 use tokio_postgres::{Client, Error};
 
+use super::act::address;
 use super::parts::{self, Frame, Part, Show, ago, encoded};
 use super::words::at_least;
 use crate::store::overview::{self, DeadGroup};
@@ -74,11 +75,7 @@ fn row(frame: &Frame, group: &DeadGroup) -> Markup {
     };
     let search = format!("lambda:{} cause:{}", group.lambda, group.fingerprint);
     let letters = format!("tasks?q={}", encoded(&search));
-    let redrive = format!(
-        "act/redrive?lambda={}&fingerprint={}",
-        encoded(&group.lambda),
-        encoded(&group.fingerprint)
-    );
+    let cause_of = [("lambda", group.lambda.as_str()), ("fingerprint", &group.fingerprint)];
     html! {
         tr {
             th scope="row" {
@@ -89,7 +86,7 @@ fn row(frame: &Frame, group: &DeadGroup) -> Markup {
             td .n { (at_least(group.count)) }
             td .n { @if let Some(now) = frame.now { (ago(frame, now - TimeDelta::milliseconds(group.latest_ms))) } }
             td .wide { a .mono href=(frame.to(&format!("tasks/{}", group.latest_id))) { (group.latest_id) } }
-            td .n { a .act href=(frame.to(&redrive)) { "Redrive…" } }
+            td .n { a .act href=(address(frame, "redrive", &cause_of)) { "Redrive…" } }
         }
     }
 }

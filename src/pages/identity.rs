@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use axum::http::{HeaderMap, HeaderName, Method, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use sha2::{Digest as _, Sha256};
 
 /// The cookie that holds the token of a person who signed in.
@@ -59,6 +59,9 @@ pub struct Access {
 /// The role of a person without a token, unless it is said.
 pub const VIEWER: &str = "tuskline_viewer";
 
+/// The role of nobody. PostgreSQL has no role of this name.
+pub const NOBODY: &str = "none";
+
 impl Default for Access {
     /// On loopback, to look.
     fn default() -> Self {
@@ -91,7 +94,7 @@ pub struct Person {
 impl Person {
     /// Nobody: the shell of a page that is refused.
     pub fn unknown() -> Self {
-        let (name, role) = ("nobody".to_owned(), "none".to_owned());
+        let (name, role) = ("nobody".to_owned(), NOBODY.to_owned());
         Self { name, role, may_act: false, has_cookie: false }
     }
 }
@@ -105,6 +108,8 @@ pub enum Refusal {
     OtherSite,
     /// A token is needed.
     SignIn,
+    /// Too many wrong tokens arrive.
+    TooMany,
     /// The person may not do this.
     Forbidden(String),
 }
@@ -115,6 +120,7 @@ impl Refusal {
         match self {
             Self::Host => StatusCode::MISDIRECTED_REQUEST,
             Self::SignIn => StatusCode::UNAUTHORIZED,
+            Self::TooMany => StatusCode::TOO_MANY_REQUESTS,
             Self::OtherSite | Self::Forbidden(_) => StatusCode::FORBIDDEN,
         }
     }
@@ -134,7 +140,7 @@ impl Access {
             has_cookie,
         };
         if let Some(proxy) = &self.proxy
-            && let Some(name) = text(headers, &proxy.header)
+            && let Some(name) = proxy.name(headers)?
         {
             let role = proxy.role_of(name, headers)?;
             return Ok(named(name, role, false));
@@ -143,7 +149,9 @@ impl Access {
             let token = self.token(token).ok_or(Refusal::SignIn)?;
             return Ok(named(&token.name, &token.role, has_cookie));
         }
-        let is_open = self.is_loopback && self.proxy.is_none();
+        // A name of --host leads here through a proxy, and so perhaps from anywhere.
+        let is_near = self.is_loopback && is_loopback(host_of(headers));
+        let is_open = is_near && self.proxy.is_none();
         match self.read_only || is_open {
             true => Ok(Person {
                 name: self.role.clone(),
@@ -157,18 +165,19 @@ impl Access {
 
     /// The line of a token.
     pub fn token(&self, token: &str) -> Option<&Token> {
-        let hash: [u8; 32] = Sha256::digest(token.as_bytes()).into();
+        let hash = hash(token);
         self.tokens.iter().find(|one| one.hash == hash)
     }
 
     /// Refuses a request whose host is not ours: a page of another site that a name server sends
     /// here (DNS rebinding).
-    fn check_host(&self, headers: &HeaderMap) -> Result<(), Refusal> {
-        let host = text(headers, &header::HOST).unwrap_or_default();
-        let name = host_name(host);
-        let is_ours = name.eq_ignore_ascii_case("localhost")
-            || name.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
-            || self.hosts.iter().any(|one| one.eq_ignore_ascii_case(name));
+    ///
+    /// # Errors
+    /// The host is not ours.
+    pub fn check_host(&self, headers: &HeaderMap) -> Result<(), Refusal> {
+        let name = host_of(headers);
+        let is_ours =
+            is_loopback(name) || self.hosts.iter().any(|one| one.eq_ignore_ascii_case(name));
         if is_ours { Ok(()) } else { Err(Refusal::Host) }
     }
 
@@ -176,27 +185,46 @@ impl Access {
     ///
     /// # Errors
     /// Another site sends it, or the person may only look.
-    pub fn check_act(
-        &self,
-        person: &Person,
-        method: &Method,
-        headers: &HeaderMap,
-    ) -> Result<(), Refusal> {
-        if method != Method::POST || !is_same_origin(headers) {
+    pub fn check_act(&self, person: &Person, headers: &HeaderMap) -> Result<(), Refusal> {
+        if !is_same_origin(headers) {
             return Err(Refusal::OtherSite);
         }
+        self.may_act(person)
+    }
+
+    /// Whether the person may send acts at all.
+    ///
+    /// # Errors
+    /// The person may only look.
+    pub fn may_act(&self, person: &Person) -> Result<(), Refusal> {
         match (self.read_only, person.may_act) {
-            (true, _) => Err(Refusal::Forbidden("this server only shows: --read-only".to_owned())),
-            (false, false) => Err(Refusal::Forbidden(
-                "an act needs a person: start the server with --token-file or --trust-header"
-                    .to_owned(),
-            )),
+            (true, _) => Err(Refusal::Forbidden("This server only shows: --read-only.".to_owned())),
+            (false, false) if self.tokens.is_empty() && self.proxy.is_none() => {
+                Err(Refusal::Forbidden(
+                    "An act needs a person: start the server with --token-file or --trust-header."
+                        .to_owned(),
+                ))
+            }
+            (false, false) => Err(Refusal::Forbidden("An act needs a person: sign in.".to_owned())),
             (false, true) => Ok(()),
         }
     }
 }
 
 impl Proxy {
+    /// The name that the proxy says. Two names are none: one of them is not the proxy's.
+    fn name<'a>(&self, headers: &'a HeaderMap) -> Result<Option<&'a str>, Refusal> {
+        let mut all = headers.get_all(&self.header).iter();
+        match (all.next(), all.next()) {
+            (None, _) => Ok(None),
+            (Some(one), None) => {
+                let name = one.to_str();
+                name.map(Some).map_err(|_| Refusal::Forbidden("this name is no text".to_owned()))
+            }
+            (Some(_), Some(_)) => Err(Refusal::Forbidden("two names are sent".to_owned())),
+        }
+    }
+
     fn role_of(&self, name: &str, headers: &HeaderMap) -> Result<&str, Refusal> {
         let secret = headers.get("tuskline-proxy-secret").map(|value| value.as_bytes());
         let hash = |bytes: &[u8]| Sha256::digest(bytes);
@@ -206,6 +234,20 @@ impl Proxy {
         let role = self.roles.get(name).map(String::as_str);
         role.ok_or_else(|| Refusal::Forbidden(format!("no role is known for {name}")))
     }
+}
+
+/// SHA-256 of a token.
+pub fn hash(token: &str) -> [u8; 32] {
+    Sha256::digest(token.as_bytes()).into()
+}
+
+fn host_of(headers: &HeaderMap) -> &str {
+    host_name(text(headers, &header::HOST).unwrap_or_default())
+}
+
+fn is_loopback(name: &str) -> bool {
+    name.eq_ignore_ascii_case("localhost")
+        || name.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
 /// The name of a host, without its port and the brackets of an IPv6 address.
@@ -221,7 +263,7 @@ fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
 }
 
 /// The token of the request, and whether a cookie brings it.
-fn presented(headers: &HeaderMap) -> Option<(&str, bool)> {
+pub fn presented(headers: &HeaderMap) -> Option<(&str, bool)> {
     let bearer = text(headers, &header::AUTHORIZATION).and_then(|all| all.strip_prefix("Bearer "));
     bearer
         .map(|token| (token.trim(), false))
@@ -238,7 +280,7 @@ pub fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
 
 /// A browser says from which site a request comes. A program says nothing, and needs its token in
 /// a header, which a page of another site cannot send.
-fn is_same_origin(headers: &HeaderMap) -> bool {
+pub fn is_same_origin(headers: &HeaderMap) -> bool {
     if let Some(site) = headers.get("sec-fetch-site") {
         return site == "same-origin";
     }
@@ -246,5 +288,100 @@ fn is_same_origin(headers: &HeaderMap) -> bool {
         (Some(origin), Some(host)) => origin.split("://").nth(1) == Some(host),
         (Some(_), None) => false,
         (None, _) => headers.contains_key(header::AUTHORIZATION),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
+        let named = |name: &'static str| HeaderName::from_static(name);
+        let pairs =
+            pairs.iter().map(|(name, value)| (named(name), value.parse().expect("a value")));
+        let mut all = HeaderMap::new();
+        pairs.for_each(|(name, value)| {
+            all.append(name, value);
+        });
+        all
+    }
+
+    fn with_tokens() -> Access {
+        let token = |name: &str, role: &str| Token {
+            hash: hash(&format!("token of {name}")),
+            role: role.to_owned(),
+            name: name.to_owned(),
+        };
+        Access {
+            tokens: vec![token("ada", "payments"), token("eve", "viewer")],
+            ..Access::default()
+        }
+    }
+
+    const HOST: (&str, &str) = ("host", "localhost:8080");
+    const ADA: (&str, &str) = ("authorization", "Bearer token of ada");
+
+    #[test]
+    fn a_person_is_the_line_of_the_token() {
+        let access = with_tokens();
+        let found = access.person(&headers(&[HOST, ADA])).expect("ada");
+        assert_eq!((found.name.as_str(), found.role.as_str()), ("ada", "payments"));
+        assert!(found.may_act && !found.has_cookie);
+        let cookie = ("cookie", "tuskline_theme=dark; tuskline_token=token of eve");
+        let found = access.person(&headers(&[HOST, cookie])).expect("eve");
+        assert!(found.name == "eve" && found.has_cookie);
+        for wrong in
+            ["Bearer token of bob", "Bearer ", "bearer token of ada", "Bearer token of ada x"]
+        {
+            let found = access.person(&headers(&[HOST, ("authorization", wrong)]));
+            let is_viewer = found.as_ref().is_ok_and(|person| !person.may_act);
+            assert!(found == Err(Refusal::SignIn) || is_viewer, "{wrong}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn a_person_without_a_token_looks_on_loopback_or_where_a_server_only_shows() {
+        let far = |access| Access { is_loopback: false, ..access };
+        let shows = |access| Access { read_only: true, ..access };
+        let near = headers(&[HOST]);
+        assert_eq!(Access::default().person(&near).map(|one| one.may_act), Ok(false));
+        assert_eq!(far(with_tokens()).person(&near), Err(Refusal::SignIn));
+        assert_eq!(far(shows(with_tokens())).person(&near).map(|one| one.may_act), Ok(false));
+        let dev = Access { acts_freely: true, ..Access::default() };
+        assert_eq!(dev.person(&near).map(|one| one.may_act), Ok(true));
+        assert_eq!(shows(dev).person(&near).map(|one| one.may_act), Ok(false));
+        let named = Access { hosts: vec!["queue.example".to_owned()], ..with_tokens() };
+        let by_name = headers(&[("host", "queue.example")]);
+        assert_eq!(named.person(&by_name), Err(Refusal::SignIn));
+        assert!(named.person(&headers(&[("host", "queue.example"), ADA])).is_ok());
+        assert_eq!(named.person(&headers(&[("host", "evil.example"), ADA])), Err(Refusal::Host));
+    }
+
+    #[test]
+    fn an_act_is_sent_by_a_page_of_ours_or_with_a_token_in_a_header() {
+        let origin = |value| ("origin", value);
+        for (pairs, is_ours) in [
+            (&[HOST, ("sec-fetch-site", "same-origin")][..], true),
+            (&[HOST, ("sec-fetch-site", "same-site")], false),
+            (&[HOST, ("sec-fetch-site", "cross-site"), ADA], false),
+            (&[HOST, ("sec-fetch-site", "none")], false),
+            (&[HOST, origin("http://localhost:8080")], true),
+            (&[HOST, origin("http://localhost")], false),
+            (&[HOST, origin("null"), ADA], false),
+            (&[origin("http://localhost:8080")], false),
+            (&[HOST, ADA], true),
+            (&[HOST, ("cookie", "tuskline_token=token of ada")], false),
+        ] {
+            assert_eq!(is_same_origin(&headers(pairs)), is_ours, "{pairs:?}");
+        }
+    }
+
+    #[test]
+    fn a_name_of_a_host_has_no_port() {
+        for (host, name) in
+            [("a.example:80", "a.example"), ("[::1]:80", "::1"), ("::1", ""), ("", "")]
+        {
+            assert_eq!(host_name(host), name, "{host}");
+        }
     }
 }

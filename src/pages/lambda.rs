@@ -10,10 +10,11 @@ use serde_json::Value;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error};
 
+use super::act::address;
 use super::drawing::{bars, delays};
 use super::overview::{OBJECTIVE, gate_row, of_all, state, why};
 use super::parts::{self, Frame, Part, Show, encoded, figure};
-use super::table::{Column, Kind, plain, text};
+use super::table::{Column, Kind, plain, table, text};
 use super::words::{at_least, count, percent, rate, span, span_of};
 use crate::facts::{Facts, LambdaRow};
 use crate::store::rows::view;
@@ -172,7 +173,7 @@ impl Lambda {
             "Limits, orders, throttles",
             html! {
                 @if self.limits.is_empty() { p .muted { "None." } }
-                @else { (plain(frame, &COLUMNS, &self.limits)) }
+                @else { (table(frame, &COLUMNS, &self.limits, |row| drop_limit(frame, row))) }
             },
         )
     }
@@ -222,6 +223,12 @@ impl Lambda {
     }
 }
 
+/// The act that ends a limit.
+pub fn drop_limit(frame: &Frame, row: &Value) -> Option<Markup> {
+    let limit = row["limit_id"].as_i64()?.to_string();
+    Some(html! { a .act href=(address(frame, "drop_limit", &[("limit", &limit)])) { "Drop…" } })
+}
+
 fn section(id: &str, title: &str, body: Markup) -> Markup {
     html! { section aria-labelledby=(id) { header { h2 id=(id) { (title) } } (body) } }
 }
@@ -261,8 +268,11 @@ impl Show for Lambda {
                 }
             }
             p .acts {
-                a .act href=(frame.to(&format!("act/gate?lambda={}", encoded(&self.name)))) { "Pause…" }
-                a .act href=(frame.to(&format!("act/throttle?lambda={}", encoded(&self.name)))) { "Throttle…" }
+                @for (act, words) in [
+                    ("gate", "Pause…"), ("throttle", "Throttle…"), ("set_limit", "Limit…"),
+                    ("cancel_tasks", "Cancel tasks…"), ("retry_tasks", "Retry tasks…"),
+                    ("purge", "Purge…"),
+                ] { a .act href=(address(frame, act, &[("lambda", &self.name)])) { (words) } }
                 a .act href=(frame.to(&format!("dead-letters?lambda={}", encoded(&self.name)))) { "Dead letters" }
                 a .act href=(frame.to(&format!("tasks?q={}", encoded(&format!("lambda:{}", self.name))))) { "Tasks" }
             }

@@ -6,11 +6,13 @@ use std::time::Duration;
 use maud::{Markup, html};
 use serde::Serialize;
 use serde_json::Value;
+use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error};
 
+use super::act::address;
 use super::overview::{of_all, table_of};
 use super::parts::{self, Frame, Part, Show};
-use super::table::{Column, Kind, plain};
+use super::table::{Column, Kind, table};
 use super::words::count;
 use crate::facts::Facts;
 use crate::store::rows::view;
@@ -68,6 +70,8 @@ pub struct Listed {
     none: &'static str,
     view: &'static str,
     order: &'static str,
+    /// The column by which one row is named; if rows have none, one that is null.
+    number: &'static str,
     columns: &'static [Column],
 }
 
@@ -78,6 +82,7 @@ pub const EXECUTORS: Listed = Listed {
     none: "No executor has registered. A worker that starts is one.",
     view: "executors",
     order: "order by executor_id desc",
+    number: "v.executor_id",
     columns: &[
         Column::new("Executor", "executor_id", Kind::Link("executors")),
         Column::new("State", "state", Kind::Text),
@@ -99,6 +104,7 @@ pub const OPERATIONS: Listed = Listed {
     none: "Nobody has started an operation.",
     view: "operations",
     order: "order by operation_id desc",
+    number: "v.operation_id",
     columns: &[
         Column::new("Operation", "operation_id", Kind::Link("operations")),
         Column::new("Action", "action", Kind::Text).above("reason"),
@@ -120,9 +126,10 @@ pub const AUDIT: Listed = Listed {
     none: "Nobody has acted.",
     view: "acts",
     order: "order by at desc",
+    number: "null::bigint",
     columns: &[
         Column::new("When", "at", Kind::Age),
-        Column::new("Actor", "actor", Kind::Text),
+        Column::new("Actor", "actor", Kind::Text).above("person"),
         Column::new("Act", "verb", Kind::Code),
         Column::new("On", "subject", Kind::Text),
         Column::wide("Detail", "detail", Kind::Text),
@@ -130,16 +137,25 @@ pub const AUDIT: Listed = Listed {
 };
 
 impl List {
-    /// Reads the rows.
+    /// Reads the rows, or one. None: there is none of that number.
     ///
     /// # Errors
     /// The connection's or the server's.
-    pub async fn read(client: &Client, kind: &'static Listed) -> Result<Self, Error> {
-        let rest = format!("{} limit {}", kind.order, MOST + 1);
-        let mut rows = view(client, kind.view, &[], &rest, &[]).await?;
+    pub async fn read(
+        client: &Client,
+        kind: &'static Listed,
+        id: Option<i64>,
+    ) -> Result<Option<Self>, Error> {
+        let number = kind.number;
+        let rest =
+            format!("where $1::bigint is null or {number} = $1 {} limit {}", kind.order, MOST + 1);
+        let mut rows = view(client, kind.view, &[], &rest, &[(&id, Type::INT8)]).await?;
+        if id.is_some() && rows.is_empty() {
+            return Ok(None);
+        }
         let and_more = rows.len() > MOST;
         rows.truncate(MOST);
-        Ok(Self { kind, rows, and_more })
+        Ok(Some(Self { kind, rows, and_more }))
     }
 }
 
@@ -165,7 +181,13 @@ impl Show for List {
                 (parts::as_of(frame, self.every()))
             }
             @if self.rows.is_empty() { p .muted { (self.kind.none) } }
-            @else { (plain(frame, self.kind.columns, &self.rows)) }
+            @else { (table(frame, self.kind.columns, &self.rows, |row| stop(frame, row))) }
         }
     }
+}
+
+/// The act that stops an operation.
+fn stop(frame: &Frame, row: &Value) -> Option<Markup> {
+    let operation = row["operation_id"].as_i64().filter(|_| row["ended_at"].is_null())?.to_string();
+    Some(html! { a .act href=(address(frame, "stop", &[("operation", &operation)])) { "Stop…" } })
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use maud::{Markup, html};
 use serde::{Serialize, Serializer};
 
+use super::act::address;
 use super::parts::{self, Frame, Part, Show, ago, figure, number};
 use super::words::{about, at_least, count, percent, rate, span_of};
 use crate::facts::{Facts, Health, LambdaRow, Totals};
@@ -208,6 +209,7 @@ pub fn gate_row(frame: &Frame, gate: &Gate) -> Markup {
                 }
             }
             td .n { (at_least(gate.parked)) }
+            td .n { a .act href=(address(frame, "ungate", &[("gate", &gate.gate_id.to_string())])) { "Open…" } }
         }
     }
 }

@@ -10,6 +10,7 @@ use maud::{DOCTYPE, Markup, html};
 use serde::Serialize;
 
 use super::files;
+use super::identity::NOBODY;
 use super::words::{self, NOTHING};
 
 /// What a page shows. Its JSON has the same facts.
@@ -102,6 +103,8 @@ pub struct Frame {
     pub role: String,
     /// Whether the person may act at all.
     pub may_act: bool,
+    /// Whether the person has no token, and could have one.
+    pub can_sign_in: bool,
     /// Whether the person signed in, and so can sign out.
     pub has_token: bool,
     /// The colours.
@@ -171,6 +174,14 @@ fn top(frame: &Frame, part: Part) -> Markup {
                 "Tuskline"
             }
             span .place title=(frame.database) { (frame.installation) }
+            @if frame.role != NOBODY { (ways(frame, part)) }
+        }
+    }
+}
+
+/// The ways to all pages.
+fn ways(frame: &Frame, part: Part) -> Markup {
+    html! {
             nav aria-label="Pages" {
                 @for (one, address, title) in Part::ALL {
                     a href=(frame.to(address)) aria-current=[(one == part).then_some("page")] { (title) }
@@ -182,7 +193,6 @@ fn top(frame: &Frame, part: Part) -> Markup {
                 kbd .js-only aria-hidden="true" { "/" }
             }
             (who(frame))
-        }
     }
 }
 
@@ -205,6 +215,7 @@ fn who(frame: &Frame) -> Markup {
                 ] {
                     a href=(frame.to(address)) { (title) }
                 }
+                @if frame.can_sign_in { a href=(frame.to(&format!("signin?to={}", encoded(&frame.here)))) { "Sign in" } }
                 @if frame.has_token {
                     form method="post" action=(frame.to("signout")) { button { "Sign out" } }
                 }

@@ -9,7 +9,8 @@ use serde_json::Value;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error};
 
-use super::parts::{self, Frame, Part, Show, encoded, time};
+use super::act::address;
+use super::parts::{self, Frame, Part, Show, time};
 use super::table::{Column, Kind, moment, table, text};
 use super::words::{NOTHING, ago};
 use crate::periodic::CronSchedule;
@@ -154,6 +155,6 @@ fn act(frame: &Frame, row: &Value) -> Option<Markup> {
         true => ("pause_periodic", "Pause…"),
         false => ("resume_periodic", "Resume…"),
     };
-    let address = format!("act/{verb}?name={}", encoded(row["name"].as_str()?));
-    Some(html! { a .act href=(frame.to(&address)) { (word) } })
+    let address = address(frame, verb, &[("name", row["name"].as_str()?)]);
+    Some(html! { a .act href=(address) { (word) } })
 }

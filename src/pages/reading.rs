@@ -81,9 +81,12 @@ pub struct Moment {
 
 /// Whether a reading may write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Access {
+pub enum Access<'a> {
     Read,
-    Act,
+    /// The audit notes the person.
+    Act {
+        person: &'a str,
+    },
 }
 
 impl Sessions {
@@ -96,7 +99,7 @@ impl Sessions {
     pub async fn of<T>(
         &self,
         role: &str,
-        access: Access,
+        access: Access<'_>,
         work: impl AsyncFnOnce(&Client) -> Result<T, Error>,
     ) -> Result<(Moment, T), Trouble> {
         let all = async {
@@ -136,18 +139,20 @@ async fn close_rested(rest: Resting) {
 async fn in_transaction<T>(
     client: &Client,
     role: &str,
-    access: Access,
+    access: Access<'_>,
     work: impl AsyncFnOnce(&Client) -> Result<T, Error>,
 ) -> Result<(Moment, T), Error> {
-    let begin = match access {
-        Access::Read => "begin read only",
-        Access::Act => "begin",
+    let (begin, person) = match access {
+        Access::Read => ("begin read only", ""),
+        Access::Act { person } => ("begin", person),
     };
     client.batch_execute(begin).await?;
-    let role: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 1] = [(&role, Type::TEXT)];
+    let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 2] =
+        [(&role, Type::TEXT), (&person, Type::TEXT)];
     let set = "select tuskline.clock(), (select name from tuskline.installation),
-                      set_config('role', $1, true)";
-    let row = client.query_typed_one(set, &role).await?;
+                      set_config('role', $1, true), set_config('tuskline.person', $2, true),
+                      set_config('statement_timeout', '3s', true)";
+    let row = client.query_typed_one(set, &parameters).await?;
     let moment = Moment { now: row.get(0), installation: row.get(1) };
     let done = work(client).await?;
     client.batch_execute("commit").await?;

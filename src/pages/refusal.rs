@@ -29,6 +29,16 @@ impl Refused {
         Self::new(StatusCode::BAD_REQUEST, "This address is not understood", detail, None)
     }
 
+    /// The act has changed nothing.
+    pub fn nothing(why: &str) -> Self {
+        Self::new(StatusCode::CONFLICT, "Nothing has changed", why, None)
+    }
+
+    /// The reason.
+    pub fn text(&self) -> String {
+        self.detail.clone()
+    }
+
     /// The database does not give the facts.
     pub fn by(trouble: &Trouble) -> Self {
         match trouble {
@@ -38,12 +48,9 @@ impl Refused {
                 text,
                 Some("Workers wait, and continue by themselves. Tasks stay as they are."),
             ),
-            Trouble::Denied(text, hint) => Self::new(
-                StatusCode::FORBIDDEN,
-                "This role may not see this",
-                text,
-                hint.as_deref(),
-            ),
+            Trouble::Denied(text, hint) => {
+                Self::new(StatusCode::FORBIDDEN, "This role may not do this", text, hint.as_deref())
+            }
             Trouble::Unknown(text) => Self::new(StatusCode::NOT_FOUND, "Not found", text, None),
             Trouble::Refused(text, hint) => Self::new(
                 StatusCode::BAD_REQUEST,
@@ -70,7 +77,15 @@ impl Refused {
                 "an act is a POST from a page of this server",
                 None,
             ),
-            Refusal::SignIn => Self::new(status, "Sign in", "a token is needed here", None),
+            Refusal::SignIn => Self::new(
+                status,
+                "Sign in",
+                "a token is needed here, or a name from the proxy",
+                Some("Authorization: Bearer TOKEN"),
+            ),
+            Refusal::TooMany => {
+                Self::new(status, "Too many wrong tokens", "try again in a second", None)
+            }
             Refusal::Forbidden(why) => Self::new(status, "Not allowed", why, None),
         }
     }

@@ -9,6 +9,7 @@ use serde_json::Value;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error};
 
+use super::act::links;
 use super::parts::{self, Frame, Part, Show, command, time};
 use super::table::{Column, Kind, moment, plain, state, text};
 use super::words::{self, NOTHING, count};
@@ -63,7 +64,7 @@ impl Task {
         attempts.truncate(MOST_ATTEMPTS);
         let explain = rows(client, "select * from tuskline.explain($1)", &task).await?;
         let chain = view(client, "chain_tasks", &[], "where task_id = $1", &task).await?;
-        let acts = "where subject = $1::bigint::text order by at desc limit 20";
+        let acts = "where subject = 'task ' || $1::bigint order by at desc limit 20";
         let acts = view(client, "acts", &[], acts, &task).await?;
         let contents = if shows { Some(Contents::read(client, id).await?) } else { None };
         let chain = chain.into_iter().next();
@@ -118,6 +119,7 @@ impl Show for Task {
                 p { (self.sentence()) }
                 (parts::as_of(frame, self.every()))
             }
+            (self.acts(frame, &lambda))
             (self.remedies())
             (self.times(frame))
             (self.list_attempts(frame))
@@ -139,6 +141,24 @@ impl Task {
         match text(&self.facts["error_class"]) {
             class if class == NOTHING => tries,
             class => format!("{tries}; last error: {class}"),
+        }
+    }
+
+    /// The acts that its state allows.
+    fn acts(&self, frame: &Frame, lambda: &str) -> Markup {
+        let id = self.id();
+        let waits = matches!(
+            text(&self.facts["status"]).as_str(),
+            "new" | "enqueued" | "retriable_failure"
+        );
+        let acts: &[_] = match (self.has_ended(), waits) {
+            (true, _) if text(&self.facts["status"]) == "success" => &[],
+            (true, _) => &[("retry", "Retry…")],
+            (false, _) => &[("cancel", "Cancel…")],
+        };
+        html! {
+            (links(frame, acts, &[("task", &id)]))
+            @if waits { (links(frame, &[("priority", "Priority…"), ("collection", "Collection…")], &[("lambda", lambda), ("ids", &id)])) }
         }
     }
 
@@ -286,7 +306,7 @@ impl Task {
     fn list_acts(&self, frame: &Frame) -> Markup {
         const COLUMNS: [Column; 4] = [
             Column::new("When", "at", Kind::Age),
-            Column::new("Actor", "actor", Kind::Text),
+            Column::new("Actor", "actor", Kind::Text).above("person"),
             Column::new("Act", "verb", Kind::Code),
             Column::wide("Detail", "detail", Kind::Text),
         ];

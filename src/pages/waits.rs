@@ -8,6 +8,8 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use tokio_postgres::{Client, Error};
 
+use super::act::address;
+use super::lambda::drop_limit;
 use super::overview::gate_row;
 use super::parts::{self, Frame, Part, Show};
 use super::table::{Column, Kind, plain, table};
@@ -99,7 +101,8 @@ impl Show for Waits {
                 @if self.gates.is_empty() { p .muted { "None." } }
                 @else { table { tbody { @for gate in &self.gates { (gate_row(frame, gate)) } } } }
             }
-            (section("limits", "Limits, orders, throttles", &self.limits, plain(frame, &LIMITS, &self.limits)))
+            (section("limits", "Limits, orders, throttles", &self.limits,
+                table(frame, &LIMITS, &self.limits, |row| drop_limit(frame, row))))
             (section("blocked", "Ordering keys that wait for a person", &self.blocked,
                 table(frame, &BLOCKED, &self.blocked, |row| unblock(frame, row))))
         }
@@ -117,6 +120,6 @@ fn section(id: &str, title: &str, rows: &[Value], body: Markup) -> Markup {
 
 fn unblock(frame: &Frame, row: &Value) -> Option<Markup> {
     let (lambda, key) = (row["lambda"].as_str()?, row["ordering_key"].as_str()?);
-    let act = format!("act/unblock?lambda={}&key={}", parts::encoded(lambda), parts::encoded(key));
-    Some(html! { a .act href=(frame.to(&act)) { "Unblock…" } })
+    let act = address(frame, "unblock", &[("lambda", lambda), ("key", key)]);
+    Some(html! { a .act href=(act) { "Unblock…" } })
 }
