@@ -43,6 +43,18 @@ const NOT_OURS: &[&str] = &[
     "metrics::a_scrape_without_a_database_says_so",
     "metrics::a_slow_client_gets_the_answer_of_a_slow_scrape",
     "metrics::a_worker_whose_port_is_taken_does_not_start",
+    // What the pages refuse before they ask the database, and how they show texts.
+    "pages_attacks::no_act_is_done_by_a_get_or_on_a_server_that_only_shows",
+    "pages_attacks::no_other_site_sends_a_post",
+    "pages_attacks::a_thousand_tasks_need_their_number_and_every_act_its_reason",
+    "pages_attacks::a_text_of_the_database_is_no_script",
+    "pages_attacks::a_request_to_another_host_is_refused",
+    "pages_attacks::a_name_needs_the_secret_of_the_proxy",
+    "pages_attacks::a_token_in_an_address_is_refused_and_one_in_a_cookie_is_not_shown",
+    "pages_attacks::a_sign_in_leads_to_our_pages_only",
+    "pages_attacks::no_address_leaves_the_base_path",
+    "pages_attacks::what_a_person_types_does_not_grow",
+    "pages_attacks::the_port_answers_whatever_bodies_do",
     // Compares files.
     "functions::no_text_of_ours_has_a_backslash",
     "names::no_command_page_or_item_has_a_name_that_had_to_go",

@@ -13,6 +13,7 @@ mod end_listener;
 pub mod help;
 mod http;
 pub mod page;
+pub mod pages;
 mod process;
 pub mod program;
 pub mod pty;

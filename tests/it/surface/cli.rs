@@ -957,7 +957,7 @@ fn a_dev_server_is_found_by_the_other_commands_and_leaves_nothing_running() {
     let at = |words: &[&str]| tuskline(words).env("TUSKLINE_DATA_DIR", &data);
     let mut dev = at(&["dev", "--json"]).start();
     let said: Value = serde_json::from_str(&dev.line()).unwrap();
-    assert_eq!(keys(&said), "attached psql tcp url");
+    assert_eq!(keys(&said), "attached pages psql tcp url");
     assert_eq!(said["attached"], false);
     assert_eq!(at(&["lambda", "define", "work"]).run().fine(), "lambda work is defined\n");
     // A server's roles run: a timer that is due gets into its queue.

@@ -23,6 +23,7 @@ mod migrate_refusals;
 mod names;
 mod packaging;
 mod pages;
+mod pages_attacks;
 mod pages_search;
 mod pages_time;
 mod payload_types;

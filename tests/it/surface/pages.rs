@@ -129,7 +129,8 @@ async fn a_page_reads_as_the_role_of_the_person() {
 #[tokio::test]
 async fn a_request_for_another_host_is_refused() {
     let db = Db::new().await;
-    let access = Access { hosts: vec!["queue.example".to_owned()], ..Access::default() };
+    let hosts = vec!["queue.example".to_owned()];
+    let access = Access { hosts, read_only: true, ..Access::default() };
     let (address, token, serving) =
         served_pages(&db, Options { access, base: "/tuskline".to_owned() }).await;
     for (host, wanted) in [
