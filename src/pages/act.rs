@@ -6,6 +6,7 @@
 //! Promises: nothing changes without a confirmation of what was shown; the database checks the role,
 //! and what it refuses here it refuses by SQL. Must never: act on a GET.
 
+mod fields;
 mod given;
 mod page;
 mod reading;
