@@ -24,7 +24,7 @@ use serde_json::Value;
 use tokio_postgres::Client;
 
 use super::parts::{Frame, encoded};
-use super::reading::{Access, Moment, Trouble};
+use super::reading::{Access, Moment, ReadError};
 use super::refusal::Refused;
 use super::{Asked, Site};
 use given::Given;
@@ -127,7 +127,7 @@ pub async fn perform(
         .await;
     match done {
         Ok((_, Done::Acted(outcome, to))) => {
-            site.look.forget().await;
+            site.shared.forget().await;
             match nothing_done(&outcome) {
                 None => Redirect::to(&format!("{}/{to}", site.base)).into_response(),
                 Some(why) => asked.answer(&site, None, &Refused::nothing(why)),
@@ -137,15 +137,15 @@ pub async fn perform(
             show(&site, &asked, (given, seen, &moment), Some((sent.reason, note)))
         }
         Ok((_, Done::Missing)) => {
-            asked.answer(&site, None, &Refused::by(&Trouble::Unknown(given.act.of.missing())))
+            asked.answer(&site, None, &Refused::by(&ReadError::Unknown(given.act.of.missing())))
         }
         Err(trouble) => asked.answer(&site, None, &Refused::by(&trouble)),
     }
 }
 
 fn given(name: &str, asked: &Asked) -> Result<Given, Refused> {
-    let act =
-        ActKind::named(name).ok_or_else(|| Refused::by(&Trouble::Unknown("there is no such act")));
+    let act = ActKind::named(name)
+        .ok_or_else(|| Refused::by(&ReadError::Unknown("there is no such act")));
     Given::of(act?, &asked.query).map_err(|why| Refused::bad(&why))
 }
 

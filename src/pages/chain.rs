@@ -1,7 +1,10 @@
 //! A chain: what does it wait for?
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use axum::extract::{Path, State};
+use axum::response::Response;
 use maud::{Markup, html};
 use serde::Serialize;
 use serde_json::Value;
@@ -10,8 +13,10 @@ use tokio_postgres::{Client, Error};
 
 use super::act::links;
 use super::parts::{self, Frame, Part, Show};
+use super::refusal::Refused;
 use super::table::{Column, Kind, plain, text};
 use super::words::count;
+use super::{Asked, Site};
 use crate::store::rows::view;
 
 /// Tasks of a chain on its page.
@@ -49,6 +54,15 @@ impl Chain {
     fn ended(&self) -> usize {
         self.tasks.iter().filter(|task| !task["finished_at"].is_null()).count()
     }
+}
+
+/// The page.
+pub async fn page(State(site): State<Arc<Site>>, asked: Asked, Path(id): Path<String>) -> Response {
+    let Ok(id) = id.parse() else {
+        return asked.answer(&site, None, &Refused::bad("a chain has a number"));
+    };
+    let read = asked.read(&site, async |client| Chain::read(client, id).await).await;
+    asked.page(&site, asked.found(read, "no chain has this number, or its retention is over"))
 }
 
 impl Show for Chain {

@@ -1,7 +1,10 @@
 //! Dead letters: what broke, and may it run again?
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use axum::extract::State;
+use axum::response::Response;
 use chrono::TimeDelta;
 use maud::{Markup, html};
 use serde::Serialize;
@@ -10,6 +13,7 @@ use tokio_postgres::{Client, Error};
 use super::act::address;
 use super::parts::{self, Frame, Part, Show, ago, encoded};
 use super::words::at_least;
+use super::{Asked, Site};
 use crate::store::overview::{self, DeadGroup};
 
 /// Dead letters by cause.
@@ -29,6 +33,13 @@ impl Dead {
         let groups = overview::dead_groups(client, lambda.as_deref()).await?;
         Ok(Self { groups, lambda })
     }
+}
+
+/// The page.
+pub async fn page(State(site): State<Arc<Site>>, asked: Asked) -> Response {
+    let lambda = asked.query.get("lambda").cloned();
+    let read = asked.read(&site, async |client| Dead::read(client, lambda).await).await;
+    asked.page(&site, read)
 }
 
 impl Show for Dead {

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::extract::{Path, State};
+use axum::response::Response;
 use chrono::{DateTime, Utc};
 use maud::{Markup, html};
 use serde::{Deserialize, Serialize};
@@ -16,6 +18,7 @@ use super::overview::{OBJECTIVE, gate_row, of_all, state, why};
 use super::parts::{self, Frame, Part, Show, encoded, figure};
 use super::table::{Column, Kind, plain, table, text};
 use super::words::{at_least, count, percent, rate, span, span_of};
+use super::{Asked, Site};
 use crate::facts::{Facts, LambdaRow};
 use crate::store::rows::view;
 
@@ -231,6 +234,21 @@ pub fn drop_limit(frame: &Frame, row: &Value) -> Option<Markup> {
 
 fn section(id: &str, title: &str, body: Markup) -> Markup {
     html! { section aria-labelledby=(id) { header { h2 id=(id) { (title) } } (body) } }
+}
+
+/// The page.
+pub async fn page(
+    State(site): State<Arc<Site>>,
+    asked: Asked,
+    Path(name): Path<String>,
+) -> Response {
+    let (_, facts, every) = match asked.facts(&site).await {
+        Ok(found) => found,
+        Err(answer) => return answer,
+    };
+    let read = asked.read(&site, async |client| Read::of(client, &name).await).await;
+    let read = asked.found(read, "there is no lambda of this name");
+    asked.page(&site, read.map(|(moment, read)| (moment, read.with(name, facts, every))))
 }
 
 impl Show for Lambda {

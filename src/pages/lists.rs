@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::extract::State;
+use axum::response::Response;
 use maud::{Markup, html};
 use serde::Serialize;
 use serde_json::Value;
@@ -12,8 +14,10 @@ use tokio_postgres::{Client, Error};
 use super::act::address;
 use super::overview::{of_all, table_of};
 use super::parts::{self, Frame, Part, Show};
+use super::refusal::Refused;
 use super::table::{Column, Kind, table};
 use super::words::count;
+use super::{Asked, Site};
 use crate::facts::Facts;
 use crate::store::rows::view;
 
@@ -27,6 +31,14 @@ pub struct Lambdas {
     pub facts: Arc<Facts>,
     #[serde(skip)]
     pub every: Duration,
+}
+
+/// The page.
+pub async fn lambdas(State(site): State<Arc<Site>>, asked: Asked) -> Response {
+    match asked.facts(&site).await {
+        Ok((moment, facts, every)) => asked.answer(&site, Some(&moment), &Lambdas { facts, every }),
+        Err(answer) => answer,
+    }
 }
 
 impl Show for Lambdas {
@@ -157,6 +169,21 @@ impl List {
         rows.truncate(MOST);
         Ok(Some(Self { kind, rows, and_more }))
     }
+}
+
+/// The page.
+pub async fn page(
+    State(site): State<Arc<Site>>,
+    asked: Asked,
+    kind: &'static Listed,
+    number: Option<String>,
+) -> Response {
+    let number: Option<i64> = match number.map(|number| number.parse()).transpose() {
+        Ok(number) => number,
+        Err(_) => return asked.answer(&site, None, &Refused::bad("it has a number")),
+    };
+    let read = asked.read(&site, async |client| List::read(client, kind, number).await).await;
+    asked.page(&site, asked.found(read, "there is none of this number"))
 }
 
 impl Show for List {

@@ -5,12 +5,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::extract::State;
+use axum::response::Response;
 use maud::{Markup, html};
 use serde::{Serialize, Serializer};
 
 use super::act::address;
+use super::away;
 use super::parts::{self, Frame, Part, Show, ago, figure, number};
 use super::words::{about, at_least, count, percent, rate, span_of};
+use super::{Asked, Site};
 use crate::facts::{Facts, Health, LambdaRow, Totals};
 use crate::store::overview::Gate;
 
@@ -33,6 +37,18 @@ pub struct Overview {
 /// Facts that all open pages share.
 pub fn of_all<S: Serializer>(facts: &Arc<Facts>, to: S) -> Result<S::Ok, S::Error> {
     facts.serialize(to)
+}
+
+/// The page.
+pub async fn page(State(site): State<Arc<Site>>, asked: Asked) -> Response {
+    let (moment, facts, every) = match asked.facts(&site).await {
+        Ok(found) => found,
+        Err(answer) => return answer,
+    };
+    match facts.lambdas.is_empty() {
+        true => asked.answer(&site, Some(&moment), &away::Nothing { lambdas: [] }),
+        false => asked.answer(&site, Some(&moment), &Overview { facts, every }),
+    }
 }
 
 impl Show for Overview {

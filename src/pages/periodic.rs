@@ -1,7 +1,10 @@
 //! Periodic tasks: which schedules are there, and when is the next tick?
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use axum::extract::State;
+use axum::response::Response;
 use chrono::{DateTime, Utc};
 use maud::{Markup, html};
 use serde::Serialize;
@@ -13,6 +16,7 @@ use super::act::address;
 use super::parts::{self, Frame, Part, Show, time};
 use super::table::{Column, Kind, moment, table, text};
 use super::words::{NOTHING, ago};
+use super::{Asked, Site};
 use crate::periodic::CronSchedule;
 use crate::store::rows::view;
 
@@ -106,6 +110,12 @@ fn next_ticks(schedule: &Value) -> Vec<DateTime<Utc>> {
     let next = |last: &DateTime<Utc>| cron.next(*last).ok().flatten();
     let ticks = std::iter::successors(first, next);
     ticks.take_while(|tick| ends.is_none_or(|ends| *tick < ends)).take(FORESEEN).collect()
+}
+
+/// The page.
+pub async fn page(State(site): State<Arc<Site>>, asked: Asked, name: Option<String>) -> Response {
+    let read = asked.read(&site, async |client| Periodic::read(client, name).await).await;
+    asked.page(&site, asked.found(read, "there is no schedule of this name"))
 }
 
 impl Show for Periodic {

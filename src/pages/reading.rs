@@ -34,7 +34,7 @@ const SLOW: Duration = Duration::from_millis(20);
 
 /// Why a page has no facts.
 #[derive(Debug, Clone)]
-pub enum Trouble {
+pub enum ReadError {
     /// The database does not answer.
     Away(String),
     /// The role may not do this: message, and what would change it.
@@ -45,7 +45,7 @@ pub enum Trouble {
     Refused(String, Option<String>),
 }
 
-impl From<Error> for Trouble {
+impl From<Error> for ReadError {
     fn from(error: Error) -> Self {
         let Some(said) = error.as_db_error() else {
             return Self::Away(ErrorChain(&error).to_string());
@@ -101,10 +101,10 @@ impl Sessions {
         role: &str,
         access: Access<'_>,
         work: impl AsyncFnOnce(&Client) -> Result<T, Error>,
-    ) -> Result<(Moment, T), Trouble> {
+    ) -> Result<(Moment, T), ReadError> {
         let all = async {
             let Ok(_permit) = self.permits.acquire().await else {
-                return Err(Trouble::Away("the server ends".to_owned()));
+                return Err(ReadError::Away("the server ends".to_owned()));
             };
             let session = self.session().await?;
             let done = in_transaction(session.client(), role, access, work).await;
@@ -113,9 +113,9 @@ impl Sessions {
                 self.rest.lock().await.push((Instant::now(), session));
                 tokio::spawn(close_rested(Arc::clone(&self.rest)));
             }
-            done.map_err(Trouble::from)
+            done.map_err(ReadError::from)
         };
-        let late = || Trouble::Away(format!("no answer within {} s", PATIENCE.as_secs()));
+        let late = || ReadError::Away(format!("no answer within {} s", PATIENCE.as_secs()));
         timeout(PATIENCE, all).await.unwrap_or_else(|_| Err(late()))
     }
 
@@ -161,7 +161,7 @@ async fn in_transaction<T>(
 
 /// The facts of all lambdas, for all open pages: read when a page asks and they are old.
 #[derive(Debug)]
-pub struct Look {
+pub struct SharedFacts {
     role: String,
     kept: Mutex<Kept>,
 }
@@ -179,14 +179,14 @@ pub struct Seen {
     /// None: there was no reading yet.
     pub facts: Option<Arc<Facts>>,
     /// Why they could not be read again.
-    pub trouble: Option<Trouble>,
+    pub trouble: Option<ReadError>,
     /// Time since they were read.
     pub age: Duration,
     /// When to ask again.
     pub every: Duration,
 }
 
-impl Look {
+impl SharedFacts {
     /// Reads as a role, which is that of a viewer: contents that it may not read, no page shows.
     pub fn new(role: String) -> Self {
         Self { role, kept: Mutex::default() }

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::identity::Refusal;
 use super::parts::{Frame, Part, Show};
-use super::reading::Trouble;
+use super::reading::ReadError;
 
 /// Why a page is not shown.
 #[derive(Debug, Serialize)]
@@ -40,19 +40,19 @@ impl Refused {
     }
 
     /// The database does not give the facts.
-    pub fn by(trouble: &Trouble) -> Self {
+    pub fn by(trouble: &ReadError) -> Self {
         match trouble {
-            Trouble::Away(text) => Self::new(
+            ReadError::Away(text) => Self::new(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "The database does not answer",
                 text,
                 Some("Workers wait, and continue by themselves. Tasks stay as they are."),
             ),
-            Trouble::Denied(text, hint) => {
+            ReadError::Denied(text, hint) => {
                 Self::new(StatusCode::FORBIDDEN, "This role may not do this", text, hint.as_deref())
             }
-            Trouble::Unknown(text) => Self::new(StatusCode::NOT_FOUND, "Not found", text, None),
-            Trouble::Refused(text, hint) => Self::new(
+            ReadError::Unknown(text) => Self::new(StatusCode::NOT_FOUND, "Not found", text, None),
+            ReadError::Refused(text, hint) => Self::new(
                 StatusCode::BAD_REQUEST,
                 "The database refuses this",
                 text,

@@ -1,7 +1,10 @@
 //! One task: why does it not run, and where did its time go?
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use axum::extract::{Path, State};
+use axum::response::Response;
 use chrono::{DateTime, Utc};
 use maud::{Markup, html};
 use serde::Serialize;
@@ -10,9 +13,13 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error};
 
 use super::act::links;
+use super::identity::Person;
 use super::parts::{self, Frame, Part, Show, command, time};
+use super::reading::Access;
+use super::refusal::Refused;
 use super::table::{Column, Kind, moment, plain, state, text};
 use super::words::{self, NOTHING, count};
+use super::{Asked, Site};
 use crate::store::rows::{rows, view};
 
 /// Attempts on the page, the newest first.
@@ -91,6 +98,20 @@ impl Contents {
         let row = client.query_typed_one(sql, &[(&id, Type::INT8)]).await?;
         Ok(Self { payload: row.get(0), output: row.get(1), checkpoint: row.get(2) })
     }
+}
+
+/// The page.
+pub async fn page(State(site): State<Arc<Site>>, asked: Asked, Path(id): Path<String>) -> Response {
+    let Ok(id) = id.parse() else {
+        return asked.answer(&site, None, &Refused::bad("a task has a number"));
+    };
+    let shows = asked.query.get("show").is_some_and(|show| show == "contents");
+    let Person { name: person, role, .. } = &asked.person;
+    let access = if shows { Access::Act { person } } else { Access::Read };
+    let read =
+        site.sessions.of(role, access, async |client| Task::read(client, id, shows).await).await;
+    let read = asked.found(read, "no task has this id, or its retention is over");
+    asked.page(&site, read)
 }
 
 impl Show for Task {

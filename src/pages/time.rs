@@ -147,7 +147,7 @@ pub async fn page(State(site): State<Arc<Site>>, asked: Asked) -> Response {
         Ok(span) => span,
         Err(error) => return asked.answer(&site, None, &Refused::bad(&error)),
     };
-    let facts = site.look.facts(&site.sessions).await.facts;
+    let facts = site.shared.facts(&site.sessions).await.facts;
     let lambdas = asked.query.get("lambda");
     let read = async |client: &Client| Line::read(client, span, (lambdas, facts.as_deref())).await;
     let read = asked.read(&site, read).await;

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::extract::State;
+use axum::response::Response;
 use maud::{Markup, html};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -13,6 +15,7 @@ use super::lambda::drop_limit;
 use super::overview::gate_row;
 use super::parts::{self, Frame, Part, Show};
 use super::table::{Column, Kind, plain, table};
+use super::{Asked, Site};
 use crate::facts::Facts;
 use crate::store::overview::{self, Gate};
 use crate::store::rows::view;
@@ -49,6 +52,16 @@ impl Waits {
             .collect();
         Ok(Self { waits, gates: facts.gates.clone(), limits, blocked })
     }
+}
+
+/// The page.
+pub async fn page(State(site): State<Arc<Site>>, asked: Asked) -> Response {
+    let (_, facts, _) = match asked.facts(&site).await {
+        Ok(found) => found,
+        Err(answer) => return answer,
+    };
+    let read = asked.read(&site, async |client| Waits::read(client, &facts).await).await;
+    asked.page(&site, read)
 }
 
 impl Show for Waits {

@@ -15,7 +15,7 @@ pub async fn go(State(site): State<Arc<Site>>, asked: Asked) -> Response {
     let q = asked.query.get("q").map_or("", |q| q.trim());
     let page = match parse(q, Utc::now()) {
         Ok(Query { id: Some(id), .. }) => format!("tasks/{id}"),
-        _ => match site.look.facts(&site.sessions).await.facts {
+        _ => match site.shared.facts(&site.sessions).await.facts {
             Some(facts) if facts.lambda(q).is_some() => format!("lambdas/{q}"),
             _ => format!("tasks?q={}", encoded(q)),
         },
