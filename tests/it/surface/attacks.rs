@@ -456,7 +456,7 @@ const WORKING: [Attack; 22] = [
 ];
 
 /// Reading by a viewer, an operator and a monitor, who lack the right inspect.
-const READING: [Attack; 9] = [
+const READING: [Attack; 11] = [
     ("each view", "viewer", "<views>", NOTHING),
     (
         "status, facts and reasons of each task",
@@ -522,7 +522,8 @@ const READING: [Attack; 9] = [
         "select * from pg_stats where schemaname like 'tuskline%'",
         NOTHING,
     ),
-    ("one task of the victim", "rival", "select * from tuskline.task_status(<dead>)", NOTHING),
+    ("one task of the victim", "rival", "select * from tuskline.task_status(<dead>)", NOTHING),    ("contents as they are stored", "viewer", "select tuskline.show_contents(<dead>)", "42501"),
+    ("the same by an operator", "oncall", "select tuskline.show_contents(<dead>)", "42501"),
 ];
 
 /// Tables and views of the functions, which no group is granted.
