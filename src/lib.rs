@@ -11,6 +11,8 @@ pub mod archive;
 #[cfg(feature = "cli")]
 pub mod cli;
 pub mod config;
+#[cfg(feature = "pages")]
+mod doctor;
 pub mod duration;
 #[cfg(feature = "pages")]
 mod facts;

@@ -4,13 +4,14 @@
 //! facts into HTML, and `parts` has what they share. Nothing runs while no page is open.
 //!
 //! Promises: a page works without JavaScript; its address is its whole state; `?format=json` has the
-//! same facts. Must never: read as the owner of the schema, or write a script or style into HTML.
+//! same facts. Must never: read tasks as the owner of the schema, or write a script or style into HTML.
 
 mod act;
 mod asked;
 mod away;
 mod chain;
 mod dead;
+mod doctor;
 mod drawing;
 mod files;
 mod identity;
@@ -54,6 +55,7 @@ struct Site {
     database: String,
     sessions: Sessions,
     shared: SharedFacts,
+    doctor: doctor::Doctor,
     guesses: Guesses,
     /// Signs previews.
     key: act::Key,
@@ -79,6 +81,7 @@ pub fn router(address: Address, options: Options) -> Router {
         shared: SharedFacts::new(access.role.clone()),
         guesses: Guesses::default(),
         key: key(&access),
+        doctor: doctor::Doctor::new(address.clone()),
         sessions: Sessions::new(address),
         access,
         base: base.clone(),

@@ -8,6 +8,7 @@
 pub mod archive;
 pub mod figures;
 pub mod guard;
+pub mod installation;
 pub mod overview;
 pub mod periodic;
 mod repair;

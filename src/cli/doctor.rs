@@ -1,45 +1,22 @@
-//! `doctor`: examines the database, its settings, its sessions and its space.
+//! `doctor`: prints what the doctor finds.
 //!
-//! Promises: one line for each thing examined: ok, warn or fail. A line that is not ok names the
-//! page and the command that remedy it. Exit code 1 when one fails; `--monitoring` has the codes of
-//! a monitoring plugin.
-//! Without `--verify` no statement reads more than a bounded number of tasks, and none waits for a lock for longer
-//! than a second: the line that needs the table fails, and the rest is examined.
-//! Must never: change anything. (It sends one notification, to itself.)
+//! Promises: exit code 1 when a line fails; `--monitoring` has the codes of a monitoring plugin.
 
-mod attempt;
-mod bloat;
-mod budget;
-mod connection;
-mod damage;
-mod disk;
-mod finding;
-mod horizon;
-mod leases;
-mod locks;
 mod monitoring;
-mod remedy;
 mod report;
-mod roles;
-mod schema;
-mod segments;
-mod settings;
 mod verify;
-mod waits;
 
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
-use tuskline_sdk::Address;
 
-use self::attempt::settle;
-use self::finding::{Finding, Found};
 use super::database;
+use super::failure::WrongCall;
 use super::global::{Global, Outcome};
+use crate::doctor::{self, Finding, Found, Options, WrongSize};
 use crate::duration;
-use crate::session::{Deadlines, Session};
 
 /// Arguments of `doctor`.
 #[derive(Debug, Args)]
@@ -75,59 +52,13 @@ async fn findings(global: &Global, args: &DoctorArgs) -> Result<Vec<Finding>> {
     let mut findings = vec![Finding::new("connection", Found::ok(database::shown(&address)))];
     if args.verify {
         findings.extend(verify::examine(&address).await?);
-    } else {
-        // A session without our settings, so that the lines show those of the server.
-        let session = Session::plain(&address, "doctor").await?;
-        findings.extend(examine(&address, &session, args).await?);
-    }
-    Ok(findings)
-}
-
-async fn examine(address: &Address, plain: &Session, args: &DoctorArgs) -> Result<Vec<Finding>> {
-    let client = plain.client();
-    let mut findings = connection::server(client).await?;
-    let session = Session::open(address, "doctor", Deadlines::READ).await?;
-    // First, because the next lines read tables and may wait for a lock. This line waits for none.
-    findings.extend(locks::examine(session.client()).await?);
-    let schema = schema::examine(session.client()).await?;
-    let installed = schema.installed;
-    findings.extend(schema.findings);
-    if findings.iter().any(|finding| finding.examined == connection::PART && finding.fails()) {
-        // The remaining lines are about a primary.
         return Ok(findings);
     }
-    if installed {
-        findings.extend(space(address, &session, args).await?);
-    }
-    findings.extend([
-        Finding::new("pooler", connection::pooler(client, session.client()).await?),
-        Finding::new("notifications", connection::notifications(address, &session).await?),
-        Finding::new("clock", connection::clock(client).await?),
-    ]);
-    findings.extend(settings::examine(client).await?);
-    Ok(findings)
-}
-
-/// Segments, leases, dead rows, the disk, and sessions that keep dead rows.
-async fn space(address: &Address, session: &Session, args: &DoctorArgs) -> Result<Vec<Finding>> {
-    let client = session.client();
-    let holders = horizon::holders(client, args.old_after).await?;
-    let ids = segments::use_of_ids(client).await;
-    let per_day = ids.as_ref().ok().and_then(|ids| ids.per_day);
-    let tables = bloat::tables(client).await;
-    let cost = tables.as_deref().map_or(horizon::Cost::default(), bloat::cost);
-    let bloat = tables.map(|tables| bloat::judge(&tables, holders.first()));
-    let free = args.disk_free.as_deref();
-    let mut findings = vec![
-        settle("segments", ids.map(|ids| segments::ahead(&ids)))?,
-        settle("ids", roles::ids(client).await)?,
-        settle("retention", segments::retirement(client).await)?,
-        settle("archive", segments::unarchived(client).await)?,
-        settle("leases", leases::examine(client).await)?,
-        settle("bloat", bloat)?,
-        settle("disk", disk::examine(address, client, per_day, free).await)?,
-    ];
-    findings.extend(horizon::judge(client, &holders, cost).await?);
-    findings.push(Finding::new("metrics", horizon::owner(client).await?));
+    let options = Options { disk_free: args.disk_free.clone(), old_after: args.old_after };
+    let examined = doctor::examine(&address, &options).await;
+    findings.extend(examined.map_err(|error| match error.downcast::<WrongSize>() {
+        Ok(size) => WrongCall(format!("--disk-free must be {size}")).into(),
+        Err(error) => error,
+    })?);
     Ok(findings)
 }

@@ -1,11 +1,8 @@
-//! `adopt`: gives an installation its name; and what `migrate` and `doctor` say of it.
-
-use std::fmt;
+//! `adopt`: gives an installation its name; and names a database that `migrate` has made.
 
 use anyhow::Result;
 use clap::Args;
 use serde_json::json;
-use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 use tuskline_sdk::Address;
 
@@ -14,6 +11,7 @@ use super::global::Global;
 use super::{database, output};
 use crate::config::DEFAULT_INSTALLATION;
 use crate::session::{Deadlines, Session};
+use crate::store::installation::{self, Installation};
 use crate::store::rows::{Parameters, value};
 
 /// Arguments of `adopt`.
@@ -47,28 +45,10 @@ pub async fn adopt(global: &Global, args: AdoptArgs) -> Result<()> {
     output::answer(global, &json!({"installation": name, "was": old, "held": args.hold}), &said)
 }
 
-/// An installation, as people see it: `prod`, or `prod, cell 5`.
-#[derive(Debug, Default)]
-pub struct Installation {
-    /// Its name.
-    pub name: String,
-    /// Its range of ids.
-    pub cell: i16,
-}
-
-impl fmt::Display for Installation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.cell {
-            0 => f.write_str(&self.name),
-            cell => write!(f, "{}, cell {cell}", self.name),
-        }
-    }
-}
-
 /// Names a database that has no name yet, or is `name` already. What it is then.
 pub async fn name(address: &Address, name: Option<&str>) -> Result<Installation> {
     let session = Session::open(address, "migrate", Deadlines::USUAL).await?;
-    let has = of(session.client()).await?.unwrap_or_default();
+    let has = installation::of(session.client()).await?.unwrap_or_default();
     match name {
         Some(name) if has.name == DEFAULT_INSTALLATION && name != has.name => {
             let sql = "select tuskline.adopt($1)";
@@ -84,10 +64,4 @@ pub async fn name(address: &Address, name: Option<&str>) -> Result<Installation>
         .into()),
         _ => Ok(has),
     }
-}
-
-/// The installation of a database; none: its row is missing.
-pub async fn of(client: &Client) -> Result<Option<Installation>> {
-    let row = client.query_typed_opt("select name, cell from tuskline.installation", &[]).await?;
-    Ok(row.map(|row| Installation { name: row.get(0), cell: row.get(1) }))
 }

@@ -38,12 +38,17 @@ pub use token::{Key, bytes};
 /// Links to previews of acts on one thing: name of the act, its words.
 pub fn links(frame: &Frame, acts: &[(&str, &str)], members: &[(&str, &str)]) -> Markup {
     html! {
-        p .acts { @for (name, words) in acts { a .act href=(address(frame, name, members)) { (words) } } }
+        p .acts { @for (name, words) in acts { (link(frame, name, members, words)) } }
     }
 }
 
+/// A link to the preview of an act. Dashed: the person may only look, and the preview says why.
+pub fn link(frame: &Frame, name: &str, members: &[(&str, &str)], words: &str) -> Markup {
+    html! { a .act .off[!frame.may_act] href=(address(frame, name, members)) { (words) } }
+}
+
 /// An address of an act, with members of its query.
-pub fn address(frame: &Frame, name: &str, members: &[(&str, &str)]) -> String {
+fn address(frame: &Frame, name: &str, members: &[(&str, &str)]) -> String {
     let members: Vec<String> =
         members.iter().map(|(name, value)| format!("{name}={}", encoded(value))).collect();
     frame.to(&format!("act/{name}?{}", members.join("&")))

@@ -7,7 +7,6 @@ use axum::http::StatusCode;
 use maud::{Markup, html};
 use serde::Serialize;
 
-use super::overview::of_all;
 use super::parts::{Frame, Part, Show, command, figure, time};
 use super::words::{about, at_least, count, percent, rate, span};
 use crate::facts::Facts;
@@ -18,17 +17,9 @@ pub struct Away {
     /// Why.
     pub error: String,
     /// None: it has not answered yet.
-    #[serde(serialize_with = "of_last")]
     pub facts: Option<Arc<Facts>>,
     /// Their age, in ms.
     pub age_ms: i64,
-}
-
-fn of_last<S: serde::Serializer>(facts: &Option<Arc<Facts>>, to: S) -> Result<S::Ok, S::Error> {
-    match facts {
-        Some(facts) => of_all(facts, to),
-        None => to.serialize_none(),
-    }
 }
 
 impl Show for Away {

@@ -10,7 +10,7 @@ use maud::{Markup, html};
 use serde::Serialize;
 use tokio_postgres::{Client, Error};
 
-use super::act::address;
+use super::act::link;
 use super::parts::{self, Frame, Part, Show, ago, encoded};
 use super::words::at_least;
 use super::{Asked, Site};
@@ -97,7 +97,7 @@ fn row(frame: &Frame, group: &DeadGroup) -> Markup {
             td .n { (at_least(group.count)) }
             td .n { @if let Some(now) = frame.now { (ago(frame, now - TimeDelta::milliseconds(group.latest_ms))) } }
             td .wide { a .mono href=(frame.to(&format!("tasks/{}", group.latest_id))) { (group.latest_id) } }
-            td .n { a .act href=(address(frame, "redrive", &cause_of)) { "Redrive…" } }
+            td .n { (link(frame, "redrive", &cause_of, "Redrive…")) }
         }
     }
 }

@@ -12,9 +12,9 @@ use serde_json::Value;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error};
 
-use super::act::address;
+use super::act::link;
 use super::drawing::{bars, delays};
-use super::overview::{OBJECTIVE, gate_row, of_all, state, why};
+use super::overview::{OBJECTIVE, gate_row, state, why};
 use super::parts::{self, Frame, Part, Show, encoded, figure};
 use super::table::{Column, Kind, plain, table, text};
 use super::words::{at_least, count, percent, rate, span, span_of};
@@ -26,7 +26,6 @@ use crate::store::rows::view;
 #[derive(Debug, Serialize)]
 pub struct Lambda {
     pub name: String,
-    #[serde(serialize_with = "of_all")]
     pub facts: Arc<Facts>,
     #[serde(skip)]
     pub every: Duration,
@@ -229,7 +228,7 @@ impl Lambda {
 /// The act that ends a limit.
 pub fn drop_limit(frame: &Frame, row: &Value) -> Option<Markup> {
     let limit = row["limit_id"].as_i64()?.to_string();
-    Some(html! { a .act href=(address(frame, "drop_limit", &[("limit", &limit)])) { "Drop…" } })
+    Some(link(frame, "drop_limit", &[("limit", &limit)], "Drop…"))
 }
 
 fn section(id: &str, title: &str, body: Markup) -> Markup {
@@ -290,7 +289,7 @@ impl Show for Lambda {
                     ("gate", "Pause…"), ("throttle", "Throttle…"), ("set_limit", "Limit…"),
                     ("cancel_tasks", "Cancel tasks…"), ("retry_tasks", "Retry tasks…"),
                     ("purge", "Purge…"),
-                ] { a .act href=(address(frame, act, &[("lambda", &self.name)])) { (words) } }
+                ] { (link(frame, act, &[("lambda", &self.name)], words)) }
                 a .act href=(frame.to(&format!("dead-letters?lambda={}", encoded(&self.name)))) { "Dead letters" }
                 a .act href=(frame.to(&format!("tasks?q={}", encoded(&format!("lambda:{}", self.name))))) { "Tasks" }
             }

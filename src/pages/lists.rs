@@ -11,8 +11,8 @@ use serde_json::Value;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error};
 
-use super::act::address;
-use super::overview::{of_all, table_of};
+use super::act::link;
+use super::overview::table_of;
 use super::parts::{self, Frame, Part, Show};
 use super::refusal::Refused;
 use super::table::{Column, Kind, table};
@@ -27,7 +27,7 @@ const MOST: usize = 200;
 /// All lambdas, as the overview shows some.
 #[derive(Debug, Serialize)]
 pub struct Lambdas {
-    #[serde(flatten, serialize_with = "of_all")]
+    #[serde(flatten)]
     pub facts: Arc<Facts>,
     #[serde(skip)]
     pub every: Duration,
@@ -216,5 +216,5 @@ impl Show for List {
 /// The act that stops an operation.
 fn stop(frame: &Frame, row: &Value) -> Option<Markup> {
     let operation = row["operation_id"].as_i64().filter(|_| row["ended_at"].is_null())?.to_string();
-    Some(html! { a .act href=(address(frame, "stop", &[("operation", &operation)])) { "Stop…" } })
+    Some(link(frame, "stop", &[("operation", &operation)], "Stop…"))
 }

@@ -8,10 +8,11 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::response::Response;
 use maud::{Markup, html};
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
-use super::act::address;
+use super::act::link;
 use super::away;
+use super::doctor::{self, Examined};
 use super::parts::{self, Frame, Part, Show, ago, figure, number};
 use super::words::{about, at_least, count, percent, rate, span_of};
 use super::{Asked, Site};
@@ -28,15 +29,12 @@ const MOST_ROWS: usize = 50;
 /// What the overview shows.
 #[derive(Debug, Serialize)]
 pub struct Overview {
-    #[serde(flatten, serialize_with = "of_all")]
+    #[serde(flatten)]
     pub facts: Arc<Facts>,
+    /// What the doctor says; none: it has not ended yet.
+    pub doctor: Option<Arc<Examined>>,
     #[serde(skip)]
     pub every: Duration,
-}
-
-/// Facts that all open pages share.
-pub fn of_all<S: Serializer>(facts: &Arc<Facts>, to: S) -> Result<S::Ok, S::Error> {
-    facts.serialize(to)
 }
 
 /// The page.
@@ -47,7 +45,11 @@ pub async fn page(State(site): State<Arc<Site>>, asked: Asked) -> Response {
     };
     match facts.lambdas.is_empty() {
         true => asked.answer(&site, Some(&moment), &away::Nothing { lambdas: [] }),
-        false => asked.answer(&site, Some(&moment), &Overview { facts, every }),
+        false => asked.answer(
+            &site,
+            Some(&moment),
+            &Overview { facts, doctor: site.doctor.examined().await, every },
+        ),
     }
 }
 
@@ -68,9 +70,11 @@ impl Show for Overview {
         let facts = &*self.facts;
         let need = facts.lambdas.iter().filter(|one| needs_a_person(one.health)).count();
         let is_late = facts.lambdas.iter().any(|one| one.health == Health::Late);
+        let fails = self.doctor.as_ref().is_some_and(|one| one.fails());
         html! {
             div .lead {
                 @match need {
+                    0 if fails => h1 { "The doctor has a line that fails" },
                     0 => h1 { "Nothing needs you" },
                     1 => h1 { "1 of " (facts.lambdas.len()) " lambdas needs you" },
                     _ => h1 { (need) " of " (facts.lambdas.len()) " lambdas need you" },
@@ -79,6 +83,7 @@ impl Show for Overview {
             }
             (figures(facts, is_late))
             (lambdas(frame, &facts.lambdas))
+            (doctor::lines(self.doctor.as_deref()))
             div .cols { (gates(frame, &facts.gates)) (waits(frame, facts)) (processes(frame, facts)) }
         }
     }
@@ -225,7 +230,7 @@ pub fn gate_row(frame: &Frame, gate: &Gate) -> Markup {
                 }
             }
             td .n { (at_least(gate.parked)) }
-            td .n { a .act href=(address(frame, "ungate", &[("gate", &gate.gate_id.to_string())])) { "Open…" } }
+            td .n { (link(frame, "ungate", &[("gate", &gate.gate_id.to_string())], "Open…")) }
         }
     }
 }

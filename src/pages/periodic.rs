@@ -12,7 +12,7 @@ use serde_json::Value;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error};
 
-use super::act::address;
+use super::act::link;
 use super::parts::{self, Frame, Part, Show, time};
 use super::table::{Column, Kind, moment, table, text};
 use super::words::{NOTHING, ago};
@@ -165,6 +165,5 @@ fn act(frame: &Frame, row: &Value) -> Option<Markup> {
         true => ("pause_periodic", "Pause…"),
         false => ("resume_periodic", "Resume…"),
     };
-    let address = address(frame, verb, &[("name", row["name"].as_str()?)]);
-    Some(html! { a .act href=(address) { (word) } })
+    Some(link(frame, verb, &[("name", row["name"].as_str()?)], word))
 }

@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use tokio_postgres::{Client, Error};
 
-use super::act::address;
+use super::act::link;
 use super::lambda::drop_limit;
 use super::overview::gate_row;
 use super::parts::{self, Frame, Part, Show};
@@ -133,6 +133,6 @@ fn section(id: &str, title: &str, rows: &[Value], body: Markup) -> Markup {
 
 fn unblock(frame: &Frame, row: &Value) -> Option<Markup> {
     let (lambda, key) = (row["lambda"].as_str()?, row["ordering_key"].as_str()?);
-    let act = address(frame, "unblock", &[("lambda", lambda), ("key", key)]);
-    Some(html! { a .act href=(act) { "Unblock…" } })
+    let members = &[("lambda", lambda), ("key", key)];
+    Some(link(frame, "unblock", members, "Unblock…"))
 }

@@ -8,11 +8,11 @@ use std::process::ExitCode;
 use anyhow::Result;
 use serde_json::json;
 
-use super::finding::{Finding, Verdict};
-use super::{report, schema};
+use super::report;
 use crate::cli::failure::Failed;
 use crate::cli::global::{Global, Outcome};
 use crate::cli::{failure, output, plugin};
+use crate::doctor::{Finding, Verdict, schema};
 use crate::recovery::Failure;
 
 /// Writes the summary and what is not ok, and gives the code.
@@ -64,9 +64,9 @@ fn code_of(error: &anyhow::Error) -> (u8, &'static str) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::finding::Found;
-    use super::super::remedy;
     use super::*;
+    use crate::doctor::Found;
+    use crate::doctor::remedy;
 
     #[test]
     fn the_code_is_that_of_the_worst_line() {

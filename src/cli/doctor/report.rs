@@ -10,9 +10,9 @@ use std::io::{self, IsTerminal as _};
 
 use serde_json::json;
 
-use super::finding::{Finding, Verdict};
 use crate::cli::global::Global;
 use crate::cli::{output, plugin};
+use crate::doctor::{Finding, Verdict};
 
 /// Columns before the name of what was examined.
 const MARGIN: usize = 6;
@@ -108,9 +108,9 @@ fn text(findings: &[Finding], width: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::finding::Found;
-    use super::super::remedy;
     use super::*;
+    use crate::doctor::Found;
+    use crate::doctor::remedy;
 
     fn findings() -> Vec<Finding> {
         let long = "workers may take 102, servers have 1 and other applications 1 of 97 connections | now 9";

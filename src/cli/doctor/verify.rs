@@ -10,8 +10,8 @@ use anyhow::Result;
 use tokio_postgres::Row;
 use tuskline_sdk::Address;
 
-use super::finding::{Finding, Found};
-use super::remedy::{self, Remedy};
+use crate::doctor::remedy::{self, Remedy};
+use crate::doctor::{Finding, Found};
 use crate::session::{Deadlines, Session};
 
 /// Longest time of the statement. It reads each task a few times: 10 million take about a minute.

@@ -522,7 +522,8 @@ const READING: [Attack; 11] = [
         "select * from pg_stats where schemaname like 'tuskline%'",
         NOTHING,
     ),
-    ("one task of the victim", "rival", "select * from tuskline.task_status(<dead>)", NOTHING),    ("contents as they are stored", "viewer", "select tuskline.show_contents(<dead>)", "42501"),
+    ("one task of the victim", "rival", "select * from tuskline.task_status(<dead>)", NOTHING),
+    ("contents as they are stored", "viewer", "select tuskline.show_contents(<dead>)", "42501"),
     ("the same by an operator", "oncall", "select tuskline.show_contents(<dead>)", "42501"),
 ];
 

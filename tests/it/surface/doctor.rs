@@ -36,7 +36,7 @@ const VALUES: [(&str, &str); 13] = [
 
 /// Name, page and command of each remedy in the source.
 fn remedies() -> Vec<(&'static str, &'static str, String)> {
-    let source = include_str!("../../../src/cli/doctor/remedy.rs");
+    let source = include_str!("../../../src/doctor/remedy.rs");
     let (_, list) = source.split_once("\nremedies! {\n").unwrap();
     let entries = list.split(";\n").filter(|entry| entry.contains('"'));
     let remedies = entries.map(|entry| {
@@ -54,8 +54,9 @@ fn every_remedy_names_a_page_that_exists_and_is_used() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let remedies = remedies();
     assert!(remedies.len() > 30, "{remedies:?}");
-    let sources: String = std::fs::read_dir(root.join("src/cli/doctor"))
-        .unwrap()
+    let sources: String = ["src/doctor", "src/cli/doctor"]
+        .iter()
+        .flat_map(|directory| std::fs::read_dir(root.join(directory)).unwrap())
         .map(|file| std::fs::read_to_string(file.unwrap().path()).unwrap())
         .collect();
     for (name, page, _) in remedies {

@@ -5,8 +5,9 @@ use std::net::SocketAddr;
 
 use tuskline::pages::{Access, Options};
 
+use crate::support::cli::on;
 use crate::support::company::{Company, SECRET};
-use crate::support::{Db, ask, get, served_pages};
+use crate::support::{Db, ask, get, served_pages, within};
 
 /// The status and the body of an answer.
 async fn page(address: SocketAddr, path: &str) -> (u16, String) {
@@ -150,6 +151,37 @@ async fn a_request_for_another_host_is_refused() {
     assert!(status == 200 && body.contains("href=\"/tuskline/tasks\""), "{body}");
     assert_eq!(page(address, "/tuskline/").await.0, 308);
     assert!(get(address, "/healthz").await.contains("200 OK"), "the port answers as before");
+    token.cancel();
+    serving.await.unwrap();
+}
+
+#[tokio::test]
+async fn the_overview_has_the_lines_of_the_doctor_that_are_not_ok() {
+    let db = Db::with_lambda("work").await;
+    let (address, token, serving) = served_pages(&db, Options::default()).await;
+    let lines = within(async {
+        loop {
+            let (_, body) = page(address, "/?format=json").await;
+            let found: serde_json::Value = serde_json::from_str(&body).unwrap();
+            if let Some(lines) = found["doctor"]["lines"].as_array() {
+                break lines.clone();
+            }
+        }
+    })
+    .await;
+    let command = on(&db.config, "doctor --json").run().out;
+    let mut wanted: Vec<serde_json::Value> = serde_json::from_str(&command).unwrap();
+    wanted.retain(|line| line["verdict"] != "ok");
+    let names = |lines: &[serde_json::Value]| {
+        lines
+            .iter()
+            .map(|line| line["examined"].to_string())
+            .collect::<std::collections::BTreeSet<_>>()
+    };
+    assert!(names(&wanted).contains("\"fsync\""), "a cluster of tests: {wanted:?}");
+    assert_eq!(names(&lines), names(&wanted));
+    let (_, body) = page(address, "/").await;
+    assert!(body.contains("alter system set fsync = on; select pg_reload_conf()"), "{body}");
     token.cancel();
     serving.await.unwrap();
 }

@@ -15,7 +15,6 @@ use tuskline_sdk::Address;
 use super::finding::Found;
 use super::remedy;
 use super::segments::shown_days;
-use crate::cli::failure::WrongCall;
 use crate::store::rows::row;
 
 /// Fewer days than this are a warning: an operator may not act on a weekend.
@@ -72,11 +71,14 @@ pub async fn examine(
     Ok(judge(&Usage { per_day, free, ..usage }))
 }
 
+/// A text that is no size.
+#[derive(Debug, thiserror::Error)]
+#[error("a size such as 120GB or 500MB, got {0}")]
+pub struct WrongSize(String);
+
 /// A size as PostgreSQL writes it.
 async fn parse(client: &Client, size: &str) -> Result<u64> {
-    let wrong = || {
-        WrongCall(format!("--disk-free must be a size such as 120GB or 500MB, got {size}")).into()
-    };
+    let wrong = || WrongSize(size.to_owned()).into();
     match client.query_typed_one(SIZE, &[(&size, Type::TEXT)]).await {
         Ok(row) => u64::try_from(row.get::<_, i64>(0)).map_err(|_| wrong()),
         Err(error) if error.code() == Some(&SqlState::INVALID_PARAMETER_VALUE) => Err(wrong()),
@@ -136,8 +138,8 @@ fn shown(bytes: f64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::finding::Verdict;
     use super::*;
-    use crate::cli::doctor::finding::Verdict;
 
     const GB: u64 = 1 << 30;
 

@@ -5,11 +5,11 @@ use anyhow::Result;
 use tokio_postgres::Client;
 use tuskline_sdk::SchemaCompatibility;
 
-use super::super::installation::{self, Installation};
 use super::attempt::settle;
 use super::finding::{Finding, Found};
 use super::{budget, damage, leases, remedy, roles, waits};
 use crate::migrate::SCHEMA_VERSION;
+use crate::store::installation::{self, Installation};
 use crate::store::{self, Readiness};
 
 /// Name of its first line.
@@ -44,7 +44,7 @@ pub async fn examine(client: &Client) -> Result<Examined> {
         Err(error) => vec![settle(SCHEMA, Err(error.into()))?],
     };
     let name = installation::of(client).await.map(named);
-    findings.insert(1, settle("installation", name)?);
+    findings.insert(1, settle("installation", name.map_err(anyhow::Error::from))?);
     findings.extend([
         settle("owner", roles::owner(client).await)?,
         settle("rights", roles::rights(client).await)?,
