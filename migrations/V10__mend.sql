@@ -193,6 +193,10 @@ alter type tuskline_core.exchanged
   add attribute queued_ms integer[],
   add attribute claimed_before boolean[];
 
+alter table tuskline.task_failure add column retry_at timestamptz;
+comment on column tuskline.task_failure.retry_at is
+  'When the next attempt was due. Null: there was none, or its worker died.';
+
 -- For pages: the newest acts, and those on one task or lambda.
 create index audit_at on tuskline.audit (at);
 comment on index tuskline.audit_at is 'The newest acts.';

@@ -59,8 +59,9 @@
 --                pause_periodic resume_periodic drop_periodic cancel_chain retry retry_chain
 --                start_operation preview_operation stop_operation lines_to_erase forget_lines
 --                adopt damage repair grant_verbs grant_lambda revoke_lambda set_max_lease
---   people       explain task_facts key_holders invariants chain_of bell_of held_by_gates held_in_queues
---                statistics wait_times executor_loads longest_attempts longest_waits queue_gauges
+--   people       explain task_facts attempt_waits key_holders invariants chain_of bell_of
+--                held_by_gates held_in_queues statistics wait_times executor_loads
+--                longest_attempts longest_waits queue_gauges
 --                wait_gauges blocked_gauges gauges show_contents start_delays
 --                scale histogram_edges quantile, and the views
 --                tasks queues lambdas executors attempts queue_statistics wait_statistics

@@ -1,5 +1,7 @@
 //! One task: why does it not run, and where did its time go?
 
+mod attempts;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,9 +23,6 @@ use super::table::{Column, Kind, moment, plain, state, text};
 use super::words::{self, NOTHING, count};
 use super::{Asked, Site};
 use crate::store::rows::{rows, view};
-
-/// Attempts on the page, the newest first.
-const MOST_ATTEMPTS: usize = 100;
 
 /// A task.
 #[derive(Debug, Serialize)]
@@ -52,11 +51,6 @@ pub struct Contents {
     pub checkpoint: Option<String>,
 }
 
-const ATTEMPTS: &str = "
-    select a.attempt, a.fence, a.executor_id, a.outcome, a.started_at, a.ended_at, a.error_class,
-           a.message, (1000 * extract(epoch from a.ended_at - a.started_at))::bigint as run_ms
-      from tuskline.attempts a where a.task_id = $1 order by a.fence desc limit 101";
-
 impl Task {
     /// Reads a task: five statements. None: no task has this id, or its retention is over.
     ///
@@ -66,9 +60,7 @@ impl Task {
         let task: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 1] = [(&id, Type::INT8)];
         let found = rows(client, "select * from tuskline.task_facts($1)", &task).await?;
         let Some(facts) = found.into_iter().next() else { return Ok(None) };
-        let mut attempts: Vec<Value> = rows(client, ATTEMPTS, &task).await?;
-        let more_attempts = attempts.len() > MOST_ATTEMPTS;
-        attempts.truncate(MOST_ATTEMPTS);
+        let (attempts, more_attempts) = attempts::read(client, &task).await?;
         let explain = rows(client, "select * from tuskline.explain($1)", &task).await?;
         let chain = view(client, "chain_tasks", &[], "where task_id = $1", &task).await?;
         let acts = "where subject = 'task ' || $1::bigint order by at desc limit 20";
@@ -143,7 +135,7 @@ impl Show for Task {
             (self.acts(frame, &lambda))
             (self.remedies())
             (self.times(frame))
-            (self.list_attempts(frame))
+            (attempts::list(frame, &self.attempts, self.more_attempts))
             div .cols .two { (self.shown(frame)) (self.settings(frame)) }
             (self.list_acts(frame))
         }
@@ -235,30 +227,6 @@ impl Task {
                         }
                     }
                 }
-            }
-        }
-    }
-
-    fn list_attempts(&self, frame: &Frame) -> Markup {
-        const COLUMNS: [Column; 6] = [
-            Column::new("Attempt", "attempt", Kind::Count),
-            Column::new("Outcome", "outcome", Kind::State).above("error_class"),
-            Column::wide("Error", "message", Kind::Text),
-            Column::wide("Executor", "executor_id", Kind::Link("executors")),
-            Column::wide("Started", "started_at", Kind::Age),
-            Column::new("Run", "run_ms", Kind::Span),
-        ];
-        html! {
-            section aria-labelledby="attempts" {
-                header {
-                    h2 #attempts { "Attempts" }
-                    p {
-                        (count(self.attempts.len() as i64))
-                        @if self.more_attempts { " of more, the newest first" }
-                    }
-                }
-                @if self.attempts.is_empty() { p .muted { "None has ended." } }
-                @else { (plain(frame, &COLUMNS, &self.attempts)) }
             }
         }
     }

@@ -94,13 +94,13 @@ begin
      where u.status in ('retriable_failure', 'new');
   end if;
   if v_done.status && '{retriable_failure,fatal_failure,dead}' then
-    insert into tuskline.task_failure (task_id, fence, attempt, executor_id, error_class, message,
-                                       fingerprint, failed_at, outcome, started_at)
+    insert into tuskline.task_failure (task_id, fence, attempt, executor_id, error_class,
+                             message, fingerprint, failed_at, outcome, started_at, retry_at)
     select d.id, v_fences[d.at], d.attempt, p_executor, coalesce(left(v_class[d.at], 80), 'error'),
            coalesce(left(v_message[d.at], 8192), ''),
            tuskline_core.fingerprint(coalesce(v_class[d.at], 'error'),
                                      coalesce(v_message[d.at], '')),
-           p_now, d.status, d.started_at
+           p_now, d.status, d.started_at, p_now + v_delay[d.at]
       from (select u.*, width_bucket(u.id, v_ids) as at
               from unnest(v_done.task_id, v_done.status, v_done.attempt, v_done.started_at)
                      as u (id, status, attempt, started_at)

@@ -464,6 +464,7 @@ const READING: [Attack; 11] = [
         "select s.* from tuskline.tasks t, tuskline.task_status(t.id) s;
          select s.* from tuskline.tasks t, tuskline.task_facts(t.id) s;
          select e.* from tuskline.tasks t, tuskline.explain(t.id) e;
+         select w.* from tuskline.tasks t, tuskline.attempt_waits(t.id) w;
          select * from tuskline.held_in_queues(); select * from tuskline.blocked_gauges();
          select * from tuskline.gauges(); select * from tuskline.wait_gauges();
          select tuskline.key_holders('charge_card', k) from unnest('{cust-1,cust-2}'::text[]) k",

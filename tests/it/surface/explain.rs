@@ -63,6 +63,57 @@ async fn a_failure_that_backs_off_says_what_failed_and_when_it_is_tried_again() 
     );
 }
 
+/// The delays of a task by cause, in seconds: dependency, retry, gate, rest, run.
+async fn waits(db: &Db, task: i64) -> Vec<String> {
+    let seconds = |part: &str| format!("coalesce(round(extract(epoch from {part}))::text, '-')");
+    let parts = ["dependency", "retry", "gate", "rest", "run"].map(seconds).join(", ");
+    db.lines(&format!(
+        "select concat_ws(' ', attempt, {parts}) from tuskline.attempt_waits({task})"
+    ))
+    .await
+}
+
+#[tokio::test]
+async fn the_delay_of_each_attempt_is_split_by_cause() {
+    let (db, worker) = worked().await;
+    let second = Duration::from_secs(1);
+    let id = db.schedule("work").await;
+    assert_eq!(waits(&db, id).await, ["1 - - 0 0 -"]);
+    db.advance(2 * second).await;
+    db.run("select tuskline.gate('work', 'pause', p_reason => 'r')").await;
+    db.advance(5 * second).await;
+    assert_eq!(waits(&db, id).await, ["1 - - 5 2 -"], "a gate that is set");
+    db.run("select tuskline.ungate(g.gate_id) from tuskline.gate g").await;
+    db.advance(3 * second).await;
+    let task = worker.take().await;
+    db.advance(4 * second).await;
+    let first = "1 - - 5 5 4";
+    assert_eq!(waits(&db, id).await, [first]);
+    worker.note(&task, "\"status\": \"retriable_failure\", \"after_ms\": 20000").await;
+    db.advance(21 * second).await;
+    db.enqueue_due().await;
+    assert_eq!(waits(&db, id).await, [first, "2 - 20 0 1 -"], "the attempt to come");
+    worker.fail_for_good(&worker.take().await).await;
+    db.advance(100 * second).await;
+    assert_eq!(waits(&db, id).await, [first, "2 - 20 0 1 0"]);
+    db.run(&format!("select tuskline.retry({id})")).await;
+    assert_eq!(waits(&db, id).await[2], "1 - - - - -", "how long it was dead is not kept");
+    assert_eq!(waits(&db, id + 1).await, [""; 0], "no such task");
+}
+
+#[tokio::test]
+async fn a_task_that_waits_for_parents_was_delayed_by_them() {
+    let (db, worker) = worked().await;
+    db.run(r#"select tuskline.schedule_chain('[{"name":"a","lambda":"work"},{"lambda":"work","after":["a"]}]'::text)"#).await;
+    let child: i64 = db.one("select max(task_id) from tuskline.dependency").await;
+    db.advance(Duration::from_secs(7)).await;
+    assert_eq!(waits(&db, child).await, ["1 7 - 0 0 -"]);
+    worker.succeed(&worker.take().await).await;
+    db.advance(Duration::from_secs(2)).await;
+    worker.take().await;
+    assert_eq!(waits(&db, child).await, ["1 7 - 0 2 0"]);
+}
+
 #[tokio::test]
 async fn a_task_in_its_queue_counts_the_tasks_ahead() {
     let (db, _worker) = worked().await;

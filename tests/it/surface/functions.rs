@@ -287,7 +287,7 @@ async fn what_sessions_call_directly_and_acts_for_them_trusts_no_search_path() {
 /// Verbs of groups that need no right: counts, times, numbers of queues and names, which are no
 /// secret; `define_lambda` leaves a lambda that exists as it is.
 const NO_RIGHT: &str = "
-    chain_of damage define_lambda executor_lambdas executor_loads gauges held_by_gates invariants
+    attempt_waits chain_of damage define_lambda executor_lambdas executor_loads gauges held_by_gates invariants
     longest_attempts longest_waits max_attempts peek queue_gauges readiness rebuild_queues scale
     segments_ahead segments_to_finish start_delays statistics unarchived unwatch version wait_gauges wait_times watch";
 
