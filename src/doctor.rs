@@ -34,6 +34,7 @@ use crate::session::{Deadlines, Session};
 
 pub use self::disk::WrongSize;
 pub use self::finding::{Finding, Found, Verdict};
+pub use self::horizon::LINE as HORIZON;
 
 /// What an examination takes from its caller.
 #[derive(Debug, Clone)]

@@ -14,7 +14,7 @@ use crate::duration;
 const OLD_TRANSACTIONS: i32 = 1_000_000;
 
 /// Name of its lines.
-const LINE: &str = "xmin horizon";
+pub const LINE: &str = "xmin horizon";
 
 /// Most holders that get a line.
 const MOST_NAMED: usize = 5;

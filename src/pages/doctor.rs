@@ -37,6 +37,15 @@ impl Examined {
     pub fn fails(&self) -> bool {
         self.lines.iter().any(Finding::fails)
     }
+
+    /// What it says of a part.
+    pub fn of(&self, part: &str) -> Vec<String> {
+        self.lines
+            .iter()
+            .filter(|line| line.examined == part)
+            .map(|line| line.said.clone())
+            .collect()
+    }
 }
 
 /// Examines for all open overviews of a server.

@@ -20,6 +20,7 @@ use super::parts::{self, Frame, Part, Show, encoded, time};
 use super::refusal::Refused;
 use super::words::{NOTHING, span_of};
 use super::{Asked, Site};
+use crate::doctor::HORIZON;
 use crate::duration;
 use crate::facts::Facts;
 use crate::store::rows::{Parameters, rows, value};
@@ -72,6 +73,8 @@ pub struct Line {
     pub and_more: bool,
     /// How slow tasks started.
     pub delays: Vec<Delay>,
+    /// What the doctor says now of sessions that keep dead rows: they slow all statements.
+    pub horizon: Vec<String>,
     #[serde(skip)]
     lambdas: Vec<String>,
 }
@@ -115,7 +118,7 @@ impl Line {
         let mut events = events::of(&acts, &groups);
         let and_more = events.len() > MOST;
         events.truncate(MOST);
-        Ok(Self { asked, from, until, events, and_more, delays, lambdas })
+        Ok(Self { asked, from, until, events, and_more, delays, horizon: Vec::new(), lambdas })
     }
 
     fn address(&self, frame: &Frame, until: Option<&str>, span: &str) -> String {
@@ -150,7 +153,10 @@ pub async fn page(State(site): State<Arc<Site>>, asked: Asked) -> Response {
     let facts = site.shared.facts(&site.sessions).await.facts;
     let lambdas = asked.query.get("lambda");
     let read = async |client: &Client| Line::read(client, span, (lambdas, facts.as_deref())).await;
-    let read = asked.read(&site, read).await;
+    let mut read = asked.read(&site, read).await;
+    if let (Ok((_, line)), Some(examined)) = (&mut read, site.doctor.examined().await) {
+        line.horizon = examined.of(HORIZON);
+    }
     asked.page(&site, read)
 }
 
@@ -189,6 +195,12 @@ impl Show for Line {
             }
             (plot::drawn(self))
             (self.list(frame))
+            @if !self.horizon.is_empty() {
+                section aria-labelledby="horizon" {
+                    header { h2 #horizon { "What keeps dead rows now" } p { "every statement reads them" } }
+                    @for line in &self.horizon { p { (line) } }
+                }
+            }
             (self.list_delays())
         }
     }

@@ -62,6 +62,12 @@ begin
     perform tuskline_core.make_tables();
     tasks := tuskline_core.fill_queues(null);
   end if;
+  if not v_fresh then
+    insert into tuskline.audit (at, verb, subject, detail)
+    values (tuskline.clock(), 'recover', 'installation', format('after %s: %s tasks queued',
+      case when copied then 'a restore or copy' when rebuilt then 'a crash or promotion'
+           else 'a restart' end, tasks));
+  end if;
   perform tuskline.verify(v_from);
   perform tuskline_core.notify('tuskline_queue');
 end $$;

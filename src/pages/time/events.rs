@@ -55,22 +55,16 @@ const ACTS: &str = "
               case when a.verb !~ '^(define|alter)' then a.detail end
      order by 1 desc limit 201";
 
-/// The newest 2,000 registrations: executors have no index on a time. A restart of the server is the
-/// begin of a life of the queues, and the database says no more of the lives before.
+/// The newest 2,000 registrations: executors have no index on a time.
 const GROUPS: &str = "
-    select x.at, x.what, x.sdk_version, x.executors, x.host
-      from (select min(o.at) as at, o.what, e.sdk_version, count(*) as executors,
-                   min(e.host) as host
-              from (select * from tuskline.executor order by executor_id desc limit 2000) e
-                   cross join lateral (
-                     values (e.started_at, 'came'), (e.ended_at, coalesce(e.end_reason, 'stopped')))
-                     as o (at, what)
-             where o.at > $1 and o.at <= $2
-             group by date_trunc('minute', o.at), o.what, e.sdk_version
-            union all
-            select pg_postmaster_start_time(), 'started', null, 0, null
-             where pg_postmaster_start_time() > $1 and pg_postmaster_start_time() <= $2) x
-     order by x.at desc limit 201";
+    select min(o.at) as at, o.what, e.sdk_version, count(*) as executors, min(e.host) as host
+      from (select * from tuskline.executor order by executor_id desc limit 2000) e
+           cross join lateral (
+             values (e.started_at, 'came'), (e.ended_at, coalesce(e.end_reason, 'stopped')))
+             as o (at, what)
+     where o.at > $1 and o.at <= $2
+     group by date_trunc('minute', o.at), o.what, e.sdk_version
+     order by 1 desc limit 201";
 
 /// Reads the acts and the executors of a time: two statements.
 ///
@@ -99,6 +93,7 @@ fn kind(act: &AuditRow) -> &'static str {
         "set_limit" | "drop_limit" | "throttle" | "set_order" | "set_weight" => "limit",
         verb if verb.contains("operation") || verb == "redrive" => "operation",
         verb if verb.contains("grant") || verb.contains("revoke") => "right",
+        "recover" => "recovery",
         "adopt" | "repair" | "set_max_lease" => "installation",
         _ => "definition",
     }
@@ -149,21 +144,14 @@ fn event(act: &AuditRow, all: &[AuditRow]) -> Event {
 }
 
 fn of_group(group: &Group) -> Event {
-    let (kind, what) = match (group.what.as_str(), &group.sdk_version) {
-        ("started", _) => {
-            ("recovery", "PostgreSQL was started; the queues were checked".to_owned())
-        }
-        (what, version) => {
-            let version = version.as_deref().unwrap_or(NOTHING);
-            let executors = if group.executors == 1 { "executor" } else { "executors" };
-            ("executor", format!("{} {executors} of SDK {version}: {what}", group.executors))
-        }
-    };
+    let version = group.sdk_version.as_deref().unwrap_or(NOTHING);
+    let executors = if group.executors == 1 { "executor" } else { "executors" };
+    let what = format!("{} {executors} of SDK {version}: {}", group.executors, group.what);
     let why = group.host.as_ref().map(|host| match group.executors {
         1 => format!("on {host}"),
         _ => format!("on {host} and others"),
     });
-    Event { at: group.at, kind, what, why, by: None, ended_at: None, goes_on: false }
+    Event { at: group.at, kind: "executor", what, why, by: None, ended_at: None, goes_on: false }
 }
 
 #[cfg(test)]

@@ -8,6 +8,11 @@ use tuskline_postgres::Stop;
 
 use crate::support::{Answer, Db, Gate, LEASE, Running, calm, own_cluster, refusal, within};
 
+/// What the audit says of recoveries, for the time line.
+async fn recoveries(db: &Db) -> Vec<String> {
+    db.all("select detail from tuskline.audit where verb = 'recover' order by at").await
+}
+
 #[tokio::test]
 async fn after_a_crash_nothing_is_lost_and_nothing_is_claimed_before_the_rebuild() {
     let mut cluster = own_cluster().await;
@@ -39,6 +44,7 @@ async fn after_a_crash_nothing_is_lost_and_nothing_is_claimed_before_the_rebuild
     let refused = refusal(&worker.claim_by(&worker.client, 100, 0).await.unwrap_err());
     assert!(refused.starts_with("TK011"), "{refused}");
     assert_eq!(db.one::<i64>("select tasks from tuskline.rebuild_queues()").await, 24);
+    assert_eq!(recoveries(&db).await, ["after a crash or promotion: 24 tasks queued"]);
     assert_eq!(db.all::<String>("select name from tuskline.damage()").await, Vec::<String>::new());
 
     // Held work is still held, under its lease and fence.
@@ -203,6 +209,7 @@ async fn a_clean_restart_raises_fences_and_executors_and_nothing_else() {
     assert!(worker.heartbeat().await);
     let did = db.lines("select rebuilt, tasks, copied from tuskline.rebuild_queues()").await;
     assert_eq!(did, ["false | 0 | false"]);
+    assert_eq!(recoveries(&db).await, ["after a restart: 0 tasks queued"]);
     assert_eq!(db.one::<String>(row).await, queued);
     let after = worker.take().await;
     assert!(after.fence > before.fence + 1_000_000_000, "{after:?}");
@@ -222,6 +229,7 @@ async fn another_system_identifier_is_a_copy() {
     )
     .await;
     assert!(db.one::<bool>("select copied from tuskline.rebuild_queues()").await);
+    assert_eq!(recoveries(&db).await, ["after a restore or copy: 0 tasks queued"]);
     assert_eq!(db.schedule("work").await, db.id((1 << 24) + 1));
 }
 
