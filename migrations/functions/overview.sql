@@ -56,7 +56,8 @@
 --   owner        define define_lambda alter_lambda gate ungate throttle set_limit set_order
 --                set_weight drop_limit
 --                unblock set_unique drop_unique set_breaker drop_breaker define_periodic
---                pause_periodic resume_periodic drop_periodic cancel_chain retry retry_chain
+--                pause_periodic resume_periodic run_periodic drop_periodic cancel_chain retry
+--                retry_chain
 --                start_operation preview_operation stop_operation lines_to_erase forget_lines
 --                adopt damage repair grant_verbs grant_lambda revoke_lambda set_max_lease
 --   people       explain task_facts attempt_waits key_holders invariants chain_of bell_of

@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
-use tuskline_sdk::verbs::{DROP_PERIODIC, PAUSE_PERIODIC, RESUME_PERIODIC, Verb};
+use tuskline_sdk::verbs::{DROP_PERIODIC, PAUSE_PERIODIC, RESUME_PERIODIC, RUN_PERIODIC, Verb};
 
 use super::failure::{WrongCall, failed};
 use super::global::Global;
@@ -35,6 +35,8 @@ pub enum PeriodicCommand {
     Pause(Which),
     /// Let a paused schedule go on with its next tick.
     Resume(Which),
+    /// Schedule the task of a schedule once, due now, besides its ticks.
+    Run(Which),
     /// Take a schedule away; tasks that it scheduled stay.
     Drop(Which),
     /// Print the next ten ticks of a schedule, or of a cron that is none yet.
@@ -82,6 +84,7 @@ pub async fn run(global: &Global, command: PeriodicCommand) -> Result<()> {
         PeriodicCommand::Resume(which) => {
             set(global, open.await?.client(), RESUME_PERIODIC, &which, "resumed").await
         }
+        PeriodicCommand::Run(which) => run_once(global, open.await?.client(), &which).await,
         PeriodicCommand::Drop(which) => {
             set(global, open.await?.client(), DROP_PERIODIC, &which, "dropped").await
         }
@@ -110,6 +113,14 @@ async fn set(
         return Err(unknown(name));
     }
     output::answer(global, &json!({"name": name, "said": done}), &format!("{name} is {done}"))
+}
+
+async fn run_once(global: &Global, client: &Client, which: &Which) -> Result<()> {
+    let name = &which.name;
+    let task: Option<i64> = RUN_PERIODIC.call(client, &json!(which)).await?;
+    let task = task.ok_or_else(|| unknown(name))?;
+    let said = format!("{name} has scheduled task {task}");
+    output::answer(global, &json!({"name": name, "task": task}), &said)
 }
 
 fn unknown(name: &str) -> anyhow::Error {

@@ -117,7 +117,7 @@ fn vacuum(table: &Table) -> remedy::Remedy {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::doctor::finding::Verdict;
+    use crate::doctor::Verdict;
 
     fn table(dead: i64, due: i64, vacuumed_ms_ago: Option<i64>) -> Table {
         let (name, live, pages) = ("tuskline.timer".to_owned(), 1_000, 300);

@@ -72,7 +72,7 @@ fn judge(budget: &Budget) -> Found {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::doctor::finding::Verdict;
+    use crate::doctor::Verdict;
 
     #[test]
     fn workers_that_may_take_four_fifths_are_a_warning() {

@@ -124,7 +124,7 @@ pub async fn clock(client: &Client) -> Result<Found> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::doctor::finding::Verdict;
+    use crate::doctor::Verdict;
 
     #[test]
     fn versions_15_to_19_are_accepted() {

@@ -138,7 +138,7 @@ fn shown(bytes: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::finding::Verdict;
+    use crate::doctor::Verdict;
     use super::*;
 
     const GB: u64 = 1 << 30;

@@ -153,7 +153,7 @@ fn reason(row: &Row) -> (String, Remedy) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::doctor::finding::Verdict;
+    use crate::doctor::Verdict;
 
     #[test]
     fn few_segments_ahead_are_a_warning_and_none_a_failure() {

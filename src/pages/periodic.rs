@@ -165,5 +165,8 @@ fn act(frame: &Frame, row: &Value) -> Option<Markup> {
         true => ("pause_periodic", "Pause…"),
         false => ("resume_periodic", "Resume…"),
     };
-    Some(link(frame, verb, &[("name", row["name"].as_str()?)], word))
+    let name = &[("name", row["name"].as_str()?)];
+    Some(
+        html! { (link(frame, verb, name, word)) " " (link(frame, "run_periodic", name, "Run now…")) },
+    )
 }

@@ -40,6 +40,29 @@ end $$;
 comment on function tuskline_core.set_enabled(text, boolean, text, text) is
   'Enables or disables a schedule. Changes nothing if it is in that state already.';
 
+-- Schedules the task of a schedule once, due now, besides its ticks. Also of a paused one.
+--
+-- A person asks, so the policy for overlaps does not count, and the task is not its last_task.
+-- The right to schedule is checked by schedule().
+create or replace function tuskline.run_periodic(p_name text, p_reason text default null)
+returns bigint language plpgsql security definer
+set search_path = pg_catalog, pg_temp set jit = off as $$
+declare
+  v_task bigint;
+  s      tuskline.periodic;
+begin
+  select * into s from tuskline.periodic where name = p_name;
+  if not found then return null; end if;
+  v_task := tuskline.schedule(s.lambda, s.payload, s.priority::text, s.collection);
+  insert into tuskline.audit (at, verb, subject, detail)
+  values (tuskline.clock(), 'run_periodic', 'periodic ' || p_name,
+          concat_ws(' ', 'task', v_task, p_reason));
+  return v_task;
+end $$;
+comment on function tuskline.run_periodic(text, text) is
+  'Schedules the task of a schedule once, due now. Returns it; null: no schedule has that name. '
+  'Audited.';
+
 create or replace function tuskline.drop_periodic(p_name text, p_reason text default null)
 returns boolean language plpgsql security definer
 set search_path = pg_catalog, pg_temp set jit = off as $$

@@ -25,8 +25,8 @@ language sql immutable as $$
       ('execute', 'scheduler worker operator team viewer', 'task_status', null),
       ('execute', 'scheduler worker operator team viewer monitor', 'version', null),
       ('execute', 'operator team', 'advance_operation cancel_chain gate pause_periodic '
-         'preview_operation resume_periodic retry retry_chain start_operation stop_operation '
-         'throttle unblock ungate', null),
+         'preview_operation resume_periodic retry retry_chain run_periodic start_operation '
+         'stop_operation throttle unblock ungate', null),
       ('execute', 'operator team viewer', 'key_holders show_contents', null),
       ('execute', 'team', 'alter_lambda define define_lambda define_periodic drop_breaker '
          'drop_limit drop_periodic drop_unique grant_lambda revoke_lambda set_breaker set_limit '

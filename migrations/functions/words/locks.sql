@@ -12,6 +12,7 @@
 --   10s            lock_guard repair                   refuse, name the holder
 --
 --   p_limit        functions
+--   50             key_holders
 --   100            due_periodic rescue
 --   1000           advance_operation enqueue_due run_policies
 --   5000           archive_segment kept_to_file purge purge_history purge_keys purge_kept

@@ -81,3 +81,12 @@ pub const FILTER: [Field; 12] = [
 
 pub(super) const PER_SECOND: [Field; 1] =
     [field("per_second", Kind::Decimal, "Tasks a second at most")];
+
+pub(super) const KEY: [Field; 1] =
+    [as_argument(needed("key", Kind::Text, "Ordering key"), "ordering_key")];
+pub(super) const ENDED_BEFORE: [Field; 1] =
+    [as_argument(field("ended_before", Kind::Time, "Ended before, in UTC"), "ended_to")];
+pub(super) const TO_PRIORITY: [Field; 1] =
+    [as_argument(needed("to", Kind::Choice(PRIORITIES), "New priority"), "value")];
+pub(super) const TO_COLLECTION: [Field; 1] =
+    [as_argument(needed("to", Kind::Text, "New collection"), "value")];

@@ -280,6 +280,9 @@ pub fn page_of(given: &Given, rows: &[Value], outcome: &str) -> String {
         Of::Task => of("tasks", given.text("task")),
         Of::Chain => of("chains", given.text("task")),
         Of::Lambda | Of::Key | Of::Gate | Of::Limit => of("lambdas", lambda.as_deref()),
+        Of::Periodic if given.act.name == "run_periodic" && !outcome.is_empty() => {
+            of("tasks", Some(outcome))
+        }
         Of::Periodic => of("periodic", given.text("name")),
         Of::Operation => of("operations", given.text("operation")),
         Of::Tasks if outcome.is_empty() => "tasks".to_owned(),

@@ -83,7 +83,7 @@ const OPERATION: ActKind = ActKind {
 };
 
 /// All acts.
-pub const ACTS: [ActKind; 19] = [
+static ACTS: [ActKind; 20] = [
     PLAIN,
     ActKind {
         name: "retry",
@@ -208,10 +208,7 @@ pub const ACTS: [ActKind; 19] = [
         verb: verbs::UNBLOCK,
         of: Of::Key,
         rights: OPERATE,
-        fields: &[
-            &LAMBDA,
-            &[as_argument(needed("key", Kind::Text, "Ordering key"), "ordering_key")],
-        ],
+        fields: &[&LAMBDA, &KEY],
         title: "Unblock key {key} of {lambda}",
         happens: "The next task of the key starts. The task that failed stays as it is.",
         undo: "None: tasks of the key that have started cannot wait for the failed one again.",
@@ -238,6 +235,17 @@ pub const ACTS: [ActKind; 19] = [
         title: "Resume schedule {name}",
         happens: "Its next tick fires.",
         undo: "Pause the schedule.",
+        ..PLAIN
+    },
+    ActKind {
+        name: "run_periodic",
+        verb: verbs::RUN_PERIODIC,
+        of: Of::Periodic,
+        rights: &["schedule"],
+        fields: &[&PERIODIC],
+        title: "Run schedule {name} now",
+        happens: "Its task is scheduled once, due now. Its ticks fire as before.",
+        undo: "Cancel the task.",
         ..PLAIN
     },
     ActKind {
@@ -287,11 +295,7 @@ pub const ACTS: [ActKind; 19] = [
         name: "purge",
         rights: OWN,
         fixed: &[("action", "purge")],
-        fields: &[
-            &FILTER,
-            &PER_SECOND,
-            &[as_argument(field("ended_before", Kind::Time, "Ended before, in UTC"), "ended_to")],
-        ],
+        fields: &[&FILTER, &PER_SECOND, &ENDED_BEFORE],
         title: "Purge {tasks} tasks",
         happens: "Tasks that have ended are deleted before their retention is over, except those \
                   that another task needs.",
@@ -301,11 +305,7 @@ pub const ACTS: [ActKind; 19] = [
     ActKind {
         name: "priority",
         fixed: &[("action", "priority")],
-        fields: &[
-            &FILTER,
-            &PER_SECOND,
-            &[as_argument(needed("to", Kind::Choice(PRIORITIES), "New priority"), "value")],
-        ],
+        fields: &[&FILTER, &PER_SECOND, &TO_PRIORITY],
         title: "Give {tasks} tasks the priority {to}",
         happens: "Tasks that wait move to the queue of the new priority.",
         undo: "Give them the former priority. Stop the operation at any time.",
@@ -314,11 +314,7 @@ pub const ACTS: [ActKind; 19] = [
     ActKind {
         name: "collection",
         fixed: &[("action", "collection")],
-        fields: &[
-            &FILTER,
-            &PER_SECOND,
-            &[as_argument(needed("to", Kind::Text, "New collection"), "value")],
-        ],
+        fields: &[&FILTER, &PER_SECOND, &TO_COLLECTION],
         title: "Move {tasks} tasks to the collection {to}",
         happens: "Tasks that wait get the new collection. Its gates and limits hold for them.",
         undo: "Give them the former collection. Stop the operation at any time.",
@@ -329,8 +325,7 @@ pub const ACTS: [ActKind; 19] = [
 impl ActKind {
     /// An act by its name.
     pub fn named(name: &str) -> Option<&'static Self> {
-        static ALL: [ActKind; 19] = ACTS;
-        ALL.iter().find(|one| one.name == name)
+        ACTS.iter().find(|one| one.name == name)
     }
 
     /// All fields.

@@ -108,6 +108,10 @@ async fn a_deploy_defines_its_schedules_and_changes_nothing_the_second_time() {
     assert!(client.pause_periodic("nightly", Some("quarter end")).await.unwrap());
     assert!(!db.one::<bool>("select enabled from tuskline.periodic").await);
     assert!(client.resume_periodic("nightly", None).await.unwrap());
+    let task = client.run_periodic("nightly", None).await.unwrap().unwrap();
+    let made = "select concat_ws(' ', lambda, payload->>'kind', collection, priority, status) from tuskline.tasks where id = $1";
+    assert_eq!(db.ask::<String>(made, &[&task]).await, "work daily reports high enqueued");
+    assert_eq!(client.run_periodic("none", None).await.unwrap(), None);
     assert!(client.drop_periodic("nightly", None).await.unwrap());
     assert!(!client.drop_periodic("nightly", None).await.unwrap());
     for (cron, zone) in [("every night", "UTC"), ("99 * * * *", "UTC"), ("@daily", "Mars/Phobos")] {

@@ -172,7 +172,7 @@ const CALLERS: [Attack; 9] = [
     ("a role without a verb", "stranger", "select * from tuskline.tasks", "42501"),
 ];
 
-const OWNING: [Attack; 47] = [
+const OWNING: [Attack; 48] = [
     ("gate", "rival", "select tuskline.gate('charge_card', 'pause', p_reason => 'x')", "42501"),
     (
         "gate by an owner of another lambda",
@@ -228,6 +228,7 @@ const OWNING: [Attack; 47] = [
         "42501",
     ),
     ("pause_periodic", "rival", "select tuskline.pause_periodic('pay_daily')", "42501"),
+    ("run_periodic", "rival", "select tuskline.run_periodic('pay_daily')", "42501"),
     ("resume_periodic", "rival", "select tuskline.resume_periodic('pay_daily')", "42501"),
     ("drop_periodic", "rival", "select tuskline.drop_periodic('pay_daily')", "42501"),
     ("cancel", "rival", "select tuskline.cancel(<waiting>)", "42501"),

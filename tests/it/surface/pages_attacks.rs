@@ -11,7 +11,7 @@ use crate::support::pages::{Pages, encoded, people, person};
 use crate::support::{Db, within};
 
 /// Every act, on what belongs to the victim.
-const ACTS: [&str; 19] = [
+const ACTS: [&str; 20] = [
     "cancel?task=<later>",
     "retry?task=<dead>",
     "cancel_chain?task=<child>",
@@ -24,6 +24,7 @@ const ACTS: [&str; 19] = [
     "unblock?lambda=charge_card&key=cust-2",
     "pause_periodic?name=pay_daily",
     "resume_periodic?name=pay_daily",
+    "run_periodic?name=pay_daily",
     "stop?operation=<operation>",
     "cancel_tasks?lambda=charge_card",
     "retry_tasks?lambda=charge_card",
@@ -58,7 +59,7 @@ async fn a_viewer_and_a_stranger_do_no_act_by_its_address() {
         assert_eq!(answer.status, 403, "{act}: {answer:?}");
         tried += 1;
     }
-    assert_eq!((tried, company.state().await), (76, before));
+    assert_eq!((tried, company.state().await), (80, before));
     pages.end().await;
 }
 
@@ -120,7 +121,7 @@ async fn no_other_site_sends_a_post() {
             tried += 1;
         }
     }
-    assert_eq!((tried, company.state().await), (168, before));
+    assert_eq!((tried, company.state().await), (176, before));
     pages.end().await;
 }
 

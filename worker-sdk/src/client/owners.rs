@@ -14,8 +14,8 @@ use crate::client::sender::Sender;
 use crate::client::status::word;
 use crate::client::verbs::{
     DEFINE_LAMBDA, DEFINE_PERIODIC, DROP_BREAKER, DROP_LIMIT, DROP_PERIODIC, DROP_UNIQUE, GATE,
-    GRANT_LAMBDA, PAUSE_PERIODIC, RESUME_PERIODIC, REVOKE_LAMBDA, SET_BREAKER, SET_LIMIT,
-    SET_ORDER, SET_UNIQUE, SET_WEIGHT, THROTTLE, UNBLOCK, UNGATE,
+    GRANT_LAMBDA, PAUSE_PERIODIC, RESUME_PERIODIC, REVOKE_LAMBDA, RUN_PERIODIC, SET_BREAKER,
+    SET_LIMIT, SET_ORDER, SET_UNIQUE, SET_WEIGHT, THROTTLE, UNBLOCK, UNGATE,
 };
 use crate::db::Parameters;
 use crate::db::json::{JsonText, checked};
@@ -242,6 +242,18 @@ impl<S: Sender> Client<S> {
     /// As [`Client::pause_periodic`].
     pub async fn resume_periodic(&self, name: &str, reason: Option<&str>) -> Result<bool, Error> {
         Ok(self.call(RESUME_PERIODIC, "v", json!({ "name": name, "reason": reason })).await?.get(0))
+    }
+
+    /// Schedules the task of a schedule once, due now, besides its ticks. `None`: no such name.
+    ///
+    /// # Errors
+    /// As [`Client::pause_periodic`], and as [`Client::schedule`] for a backlog that is full.
+    pub async fn run_periodic(
+        &self,
+        name: &str,
+        reason: Option<&str>,
+    ) -> Result<Option<i64>, Error> {
+        Ok(self.call(RUN_PERIODIC, "v", json!({ "name": name, "reason": reason })).await?.get(0))
     }
 
     /// Deletes a schedule. The tasks that it made stay. `false`: no such name.

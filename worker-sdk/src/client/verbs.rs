@@ -61,6 +61,7 @@ verbs! {
     RETRY "retry" "task bigint";
     RETRY_CHAIN "retry_chain" "task bigint";
     REVOKE_LAMBDA "revoke_lambda" "";
+    RUN_PERIODIC "run_periodic" "";
     SCHEDULE "schedule" "scheduled_at timestamptz, delay interval";
     SET_BREAKER "set_breaker" "window interval, share double precision, probe_after interval";
     SET_LIMIT "set_limit" "per_second double precision";
