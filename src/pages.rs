@@ -70,9 +70,25 @@ pub struct Options {
     pub base: String,
 }
 
-/// The pages.
+/// The pages, for a server of axum.
 ///
-/// They read the database at `address` as the roles of `access`, of which the login must be a member.
+/// They read the database at `address` as the roles of [`Options::access`], of which the login must be a
+/// member. [`Options::base`] is where they stand in the server; health and metrics stand elsewhere
+/// ([`crate::health`]).
+///
+/// ```no_run
+/// use tuskline::pages::{Access, Options, router};
+///
+/// # async fn serve() -> Result<(), Box<dyn std::error::Error>> {
+/// let database: tokio_postgres::Config = "postgresql://shop@db.example/shop".parse()?;
+/// let access = Access { read_only: true, hosts: vec!["shop.example".into()], ..Access::default() };
+/// let pages = router(database.into(), Options { access, base: "/tasks".into() });
+/// let app = axum::Router::new().merge(pages);
+/// let listener = tokio::net::TcpListener::bind("127.0.0.1:3000").await?;
+/// axum::serve(listener, app).await?;
+/// # Ok(())
+/// # }
+/// ```
 pub fn router(address: Address, options: Options) -> Router {
     let access = options.access;
     let base = options.base.trim_end_matches('/').to_owned();

@@ -138,8 +138,8 @@ fn shown(bytes: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use crate::doctor::Verdict;
     use super::*;
+    use crate::doctor::Verdict;
 
     const GB: u64 = 1 << 30;
 
