@@ -14,6 +14,7 @@ mod dead;
 mod doctor;
 mod drawing;
 mod files;
+mod guesses;
 mod identity;
 mod lambda;
 mod lists;
@@ -23,10 +24,12 @@ mod periodic;
 mod reading;
 mod refusal;
 mod signin;
+mod site;
 mod table;
 mod task;
 mod tasks;
 mod time;
+mod token;
 mod waits;
 mod words;
 
@@ -40,35 +43,11 @@ use axum::routing::{get, post};
 use tower_http::compression::CompressionLayer;
 use tuskline_sdk::Address;
 
-pub use act::bytes as hex;
 pub use identity::{Access, Proxy, Token, VIEWER, hash};
+pub use site::Options;
+pub use token::bytes as hex;
 
-use asked::{Asked, Nobody};
-use reading::{Sessions, SharedFacts};
-use signin::Guesses;
-
-/// Everything that a page needs to be read and refused.
-#[derive(Debug)]
-struct Site {
-    access: Access,
-    base: String,
-    database: String,
-    sessions: Sessions,
-    shared: SharedFacts,
-    doctor: doctor::Doctor,
-    guesses: Guesses,
-    /// Signs previews.
-    key: act::Key,
-}
-
-/// Where the pages are, and who may see them.
-#[derive(Debug, Clone, Default)]
-pub struct Options {
-    /// Who may look, and who may act.
-    pub access: Access,
-    /// The path before every address: empty, or like `/tuskline`.
-    pub base: String,
-}
+use site::Site;
 
 /// The pages, for a server of axum.
 ///
@@ -90,18 +69,8 @@ pub struct Options {
 /// # }
 /// ```
 pub fn router(address: Address, options: Options) -> Router {
-    let access = options.access;
-    let base = options.base.trim_end_matches('/').to_owned();
-    let site = Arc::new(Site {
-        database: database_of(&address),
-        shared: SharedFacts::new(access.role.clone()),
-        guesses: Guesses::default(),
-        key: key(&access),
-        doctor: doctor::Doctor::new(address.clone()),
-        sessions: Sessions::new(address),
-        access,
-        base: base.clone(),
-    });
+    let site = Arc::new(Site::new(address, options));
+    let base = site.base.clone();
     let routes = Router::new()
         .route("/", get(overview::page))
         .route("/lambdas", get(lists::lambdas))
@@ -160,28 +129,6 @@ pub fn router(address: Address, options: Options) -> Router {
 
 /// Largest body of a form, in bytes.
 const LARGEST_FORM: usize = 16_384;
-
-/// The key of previews: of what all servers with these tokens know, or of this server.
-fn key(access: &Access) -> act::Key {
-    let mut secrets: Vec<u8> = access.tokens.iter().flat_map(|token| token.hash).collect();
-    secrets.extend(access.proxy.iter().flat_map(|proxy| proxy.secret.bytes()));
-    if secrets.is_empty() {
-        secrets = (0..4).flat_map(|_| fastrand::u64(..).to_be_bytes()).collect();
-    }
-    act::Key::of(&secrets)
-}
-
-/// Database and host, as in `shop at db.example`.
-fn database_of(address: &Address) -> String {
-    let config = address.config();
-    let host = config.get_hosts().first().map(|host| match host {
-        tokio_postgres::config::Host::Tcp(name) => name.clone(),
-        #[cfg(unix)]
-        tokio_postgres::config::Host::Unix(path) => path.display().to_string(),
-    });
-    let name = config.get_dbname().or(config.get_user()).unwrap_or("postgres");
-    format!("{name} at {}", host.as_deref().unwrap_or("localhost"))
-}
 
 /// What no page and no file may do in a browser.
 async fn guarded(mut answer: Response) -> Response {

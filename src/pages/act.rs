@@ -1,7 +1,7 @@
 //! Acts: `GET` shows what one would do, `POST` to the same address does it.
 //!
 //! `verbs` is the table of acts, `given` reads the address, `reading` asks the database, `token`
-//! binds a confirmation to its preview, and `page` shows it.
+//! of the pages binds a confirmation to its preview, and `page` shows it.
 //!
 //! Promises: nothing changes without a confirmation of what was shown; the database checks the role,
 //! and what it refuses here it refuses by SQL. Must never: act on a GET.
@@ -10,7 +10,6 @@ mod fields;
 mod given;
 mod page;
 mod reading;
-mod token;
 mod verbs;
 
 use std::collections::BTreeMap;
@@ -23,17 +22,16 @@ use maud::{Markup, html};
 use serde_json::Value;
 use tokio_postgres::Client;
 
+use super::asked::Asked;
 use super::parts::{Frame, encoded};
 use super::reading::{Access, Moment, ReadError};
 use super::refusal::Refused;
-use super::{Asked, Site};
+use super::site::Site;
+use super::token::{Shown, Stale};
 use given::Given;
 use page::{Preview, Why};
 use reading::{Seen, page_of};
-use token::{Shown, Stale};
 use verbs::ActKind;
-
-pub use token::{Key, bytes};
 
 /// Links to previews of acts on one thing: name of the act, its words.
 pub fn links(frame: &Frame, acts: &[(&str, &str)], members: &[(&str, &str)]) -> Markup {

@@ -8,16 +8,17 @@ use axum::Json;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, header};
-use axum::response::{IntoResponse, Response};
+use axum::response::{IntoResponse, Redirect, Response};
 use chrono::{DateTime, Utc};
 use serde_json::json;
 use tokio_postgres::{Client, Error};
 
+use super::away;
 use super::identity::{Person, Refusal, cookie};
-use super::parts::{Frame, Show, Theme, document};
+use super::parts::{Frame, Show, Theme, document, encoded};
 use super::reading::{Access, Moment, ReadError};
 use super::refusal::Refused;
-use super::{Site, away, signin};
+use super::site::Site;
 use crate::facts::Facts;
 use crate::ids::as_strings;
 
@@ -65,9 +66,9 @@ impl FromRequestParts<Arc<Site>> for Asked {
 
     async fn from_request_parts(parts: &mut Parts, site: &Arc<Site>) -> Result<Self, Response> {
         let Nobody(mut asked) = Nobody::from_request_parts(parts, site).await?;
-        match signin::person(site, &asked.headers).await {
+        match site.person(&asked.headers).await {
             Ok(person) => asked.person = person,
-            Err(Refusal::SignIn) => return Err(signin::ask(site, &asked)),
+            Err(Refusal::SignIn) => return Err(asked.sign_in(site)),
             Err(refusal) => return Err(asked.answer(site, None, &Refused::of(&refusal))),
         }
         Ok(asked)
@@ -128,6 +129,17 @@ impl Asked {
                 Err(self.answer(site, None, &Refused::by(&trouble)))
             }
         }
+    }
+
+    /// The page, or where it is: a browser is led to it, a program is told.
+    fn sign_in(&self, site: &Site) -> Response {
+        let accepts = self.headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
+        let is_browser = accepts.is_some_and(|kinds| kinds.contains("text/html"));
+        if !is_browser || site.access.tokens.is_empty() || self.wants_json() {
+            return self.answer(site, None, &Refused::of(&Refusal::SignIn));
+        }
+        let to = encoded(&self.here);
+        Redirect::to(&format!("{}/signin?to={to}", site.base)).into_response()
     }
 
     /// The answer, with the time of its facts.

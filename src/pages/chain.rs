@@ -12,11 +12,12 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error};
 
 use super::act::links;
+use super::asked::Asked;
 use super::parts::{self, Frame, Part, Show};
 use super::refusal::Refused;
+use super::site::Site;
 use super::table::{Column, Kind, plain, text};
 use super::words::count;
-use super::{Asked, Site};
 use crate::store::rows::view;
 
 /// Tasks of a chain on its page.

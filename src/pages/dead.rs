@@ -11,9 +11,10 @@ use serde::Serialize;
 use tokio_postgres::{Client, Error};
 
 use super::act::link;
+use super::asked::Asked;
 use super::parts::{self, Frame, Part, Show, ago, encoded};
+use super::site::Site;
 use super::words::at_least;
-use super::{Asked, Site};
 use crate::store::overview::{self, DeadGroup};
 
 /// Dead letters by cause.

@@ -13,12 +13,13 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error};
 
 use super::act::link;
+use super::asked::Asked;
 use super::drawing::{bars, delays};
 use super::overview::{OBJECTIVE, gate_row, state, why};
 use super::parts::{self, Frame, Part, Show, encoded, figure};
+use super::site::Site;
 use super::table::{Column, Kind, plain, table, text};
 use super::words::{at_least, count, percent, rate, span, span_of};
-use super::{Asked, Site};
 use crate::facts::{Facts, LambdaRow};
 use crate::store::rows::view;
 

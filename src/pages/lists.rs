@@ -12,12 +12,13 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error};
 
 use super::act::link;
+use super::asked::Asked;
 use super::overview::table_of;
 use super::parts::{self, Frame, Part, Show};
 use super::refusal::Refused;
+use super::site::Site;
 use super::table::{Column, Kind, table};
 use super::words::count;
-use super::{Asked, Site};
 use crate::facts::Facts;
 use crate::store::rows::view;
 

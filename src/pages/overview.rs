@@ -11,11 +11,12 @@ use maud::{Markup, html};
 use serde::Serialize;
 
 use super::act::link;
+use super::asked::Asked;
 use super::away;
 use super::doctor::{self, Examined};
 use super::parts::{self, Frame, Part, Show, ago, figure, number};
+use super::site::Site;
 use super::words::{about, at_least, count, percent, rate, span_of};
-use super::{Asked, Site};
 use crate::facts::{Facts, Health, LambdaRow, Totals};
 use crate::store::overview::Gate;
 

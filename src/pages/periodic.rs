@@ -13,10 +13,11 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error};
 
 use super::act::link;
+use super::asked::Asked;
 use super::parts::{self, Frame, Part, Show, time};
+use super::site::Site;
 use super::table::{Column, Kind, moment, table, text};
 use super::words::{NOTHING, ago};
-use super::{Asked, Site};
 use crate::periodic::CronSchedule;
 use crate::store::rows::view;
 

@@ -1,77 +1,22 @@
-//! Signing in: a token becomes a cookie. Wrong tokens are slowed down.
+//! Signing in: a token becomes a cookie.
 //!
-//! Promises: an answer leads to an address of ours only; at most [`GUESSES`] wrong tokens a second
-//! are looked at, and a token that was right before passes at once. Must never: log a token.
+//! Promises: an answer leads to an address of ours only. Must never: log a token.
 
-use std::collections::{BTreeMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use axum::Form;
 use axum::extract::State;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
 use maud::{Markup, html};
 use serde::Serialize;
-use tokio::sync::Semaphore;
-use tokio::time::sleep;
 
-use super::identity::{Person, Refusal, TOKEN_COOKIE, hash, is_same_origin, presented};
+use super::asked::Nobody;
+use super::identity::{Refusal, TOKEN_COOKIE, is_same_origin};
 use super::parts::{Frame, Part, Show};
 use super::refusal::Refused;
-use super::{Asked, Nobody, Site};
-
-/// Wrong tokens that are looked at in a second.
-const GUESSES: u32 = 5;
-/// Wrong tokens that wait for their answer. More are not looked at.
-const WAITING: usize = 10;
-
-/// Slows guesses down.
-#[derive(Debug)]
-pub struct Guesses {
-    /// Hashes of tokens that were right.
-    known: Mutex<HashSet<[u8; 32]>>,
-    waiting: Semaphore,
-    turn: tokio::sync::Mutex<()>,
-}
-
-impl Default for Guesses {
-    fn default() -> Self {
-        let (known, turn) = (Mutex::default(), tokio::sync::Mutex::default());
-        Self { known, waiting: Semaphore::new(WAITING), turn }
-    }
-}
-
-impl Guesses {
-    /// Looks a token up. A wrong one waits for its turn.
-    ///
-    /// # Errors
-    /// What the look-up says; or too many guesses.
-    pub async fn check<T>(
-        &self,
-        token: &str,
-        look_up: impl FnOnce() -> Result<T, Refusal>,
-    ) -> Result<T, Refusal> {
-        let hash = hash(token);
-        if self.known.lock().unwrap_or_else(PoisonError::into_inner).contains(&hash) {
-            return look_up();
-        }
-        let _place = self.waiting.try_acquire().map_err(|_| Refusal::TooMany)?;
-        match look_up() {
-            Err(Refusal::SignIn) => {
-                let _turn = self.turn.lock().await;
-                sleep(Duration::from_secs(1) / GUESSES).await;
-                Err(Refusal::SignIn)
-            }
-            // A token is known by its hash, which the file has, too.
-            Ok(found) => {
-                self.known.lock().unwrap_or_else(PoisonError::into_inner).insert(hash);
-                Ok(found)
-            }
-            other => other,
-        }
-    }
-}
+use super::site::Site;
 
 /// The page that asks for a token.
 #[derive(Debug, Serialize)]
@@ -129,17 +74,6 @@ impl Show for SignIn {
             }
         }
     }
-}
-
-/// The page, or where it is: a browser is led to it, a program is told.
-pub fn ask(site: &Site, asked: &Asked) -> Response {
-    let accepts = asked.headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
-    let is_browser = accepts.is_some_and(|kinds| kinds.contains("text/html"));
-    if !is_browser || site.access.tokens.is_empty() || asked.wants_json() {
-        return asked.answer(site, None, &Refused::of(&Refusal::SignIn));
-    }
-    let to = super::parts::encoded(&asked.here);
-    Redirect::to(&format!("{}/signin?to={to}", site.base)).into_response()
 }
 
 /// `GET`: asks for a token.
@@ -211,14 +145,6 @@ pub fn is_ours(to: &str) -> bool {
     starts_well && is_plain && path.split('/').all(|part| part != ".." && part != ".")
 }
 
-/// Who asks; a wrong token is slowed down.
-pub async fn person(site: &Site, headers: &HeaderMap) -> Result<Person, Refusal> {
-    match presented(headers) {
-        Some((token, _)) => site.guesses.check(token, || site.access.person(headers)).await,
-        None => site.access.person(headers),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -266,26 +192,5 @@ mod tests {
             assert_eq!(is_cookie(token), fits, "{token:?}");
         }
         assert!(!is_cookie(&"x".repeat(513)));
-    }
-
-    #[tokio::test]
-    async fn wrong_tokens_are_slowed_down_and_a_known_one_passes() {
-        let guesses = Guesses::default();
-        let wrong = || Err::<u8, _>(Refusal::SignIn);
-        assert_eq!(guesses.check("right", || Ok(7)).await, Ok(7));
-        let all = (0..WAITING + 5).map(|at| {
-            let guesses = &guesses;
-            async move { guesses.check(&format!("wrong {at}"), wrong).await }
-        });
-        // Polled after the guesses, which wait then.
-        let during = async {
-            (guesses.check("right", || Ok(7)).await, guesses.check("new", || Ok(7)).await)
-        };
-        let (said, during) = tokio::join!(futures_util::future::join_all(all), during);
-        let count =
-            |refusal: Refusal| said.iter().filter(|one| **one == Err(refusal.clone())).count();
-        assert_eq!((count(Refusal::SignIn), count(Refusal::TooMany)), (WAITING, 5));
-        assert_eq!(during, (Ok(7), Err(Refusal::TooMany)));
-        assert_eq!(guesses.check("new", || Ok(7)).await, Ok(7));
     }
 }

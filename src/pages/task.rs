@@ -15,13 +15,14 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error};
 
 use super::act::links;
+use super::asked::Asked;
 use super::identity::Person;
 use super::parts::{self, Frame, Part, Show, command, time};
 use super::reading::Access;
 use super::refusal::Refused;
+use super::site::Site;
 use super::table::{Column, Kind, moment, plain, state, text};
 use super::words::{self, NOTHING, count};
-use super::{Asked, Site};
 use crate::store::rows::{rows, view};
 
 /// A task.

@@ -16,10 +16,11 @@ use serde::{Deserialize, Serialize};
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error};
 
+use super::asked::Asked;
 use super::parts::{self, Frame, Part, Show, encoded, time};
 use super::refusal::Refused;
+use super::site::Site;
 use super::words::{NOTHING, span_of};
-use super::{Asked, Site};
 use crate::doctor::HORIZON;
 use crate::duration;
 use crate::facts::Facts;

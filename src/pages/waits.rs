@@ -11,11 +11,12 @@ use serde_json::{Value, json};
 use tokio_postgres::{Client, Error};
 
 use super::act::link;
+use super::asked::Asked;
 use super::lambda::drop_limit;
 use super::overview::gate_row;
 use super::parts::{self, Frame, Part, Show};
+use super::site::Site;
 use super::table::{Column, Kind, plain, table};
-use super::{Asked, Site};
 use crate::facts::Facts;
 use crate::store::overview::{self, Gate};
 use crate::store::rows::view;

@@ -7,8 +7,9 @@ use axum::response::{IntoResponse, Redirect, Response};
 use chrono::Utc;
 
 use super::{Query, Search, ids, parse};
+use crate::pages::asked::Asked;
 use crate::pages::parts::encoded;
-use crate::pages::{Asked, Site};
+use crate::pages::site::Site;
 
 /// Leads to what the box on top names: a task, a lambda, or else a search.
 pub async fn go(State(site): State<Arc<Site>>, asked: Asked) -> Response {
