@@ -69,18 +69,24 @@ pub async fn pages_read(client: &Client, extent: &Extent) -> Result<i64, Error> 
 }
 
 /// Halves each range of ids until it finds the first id that was scheduled at a time or later: some 24
-/// probes of a primary key for 16 million ids.
+/// probes of a primary key for 16 million ids. A min() over the view would read each id.
 const FIRST_IDS: &str = "
     with recursive r as materialized (
       select seqmin as first_id from pg_sequence where seqrelid = 'tuskline.future_seq'::regclass),
     i as materialized (
-      select (select min(t.id) from tuskline.tasks t where t.id < r.first_id) as lowest,
-             (select max(t.id) from tuskline.tasks t where t.id < r.first_id) as highest from r
+      select l.id as lowest, h.id as highest
+        from r cross join lateral (select t.id from tuskline.tasks t where t.id < r.first_id
+                                    order by t.id limit 1) l
+             cross join lateral (select t.id from tuskline.tasks t where t.id < r.first_id
+                                  order by t.id desc limit 1) h
       union all
-      select (select min(t.id) from tuskline.tasks t where t.id >= r.first_id),
-             (select max(t.id) from tuskline.tasks t where t.id >= r.first_id) from r),
+      select l.id, h.id
+        from r cross join lateral (select t.id from tuskline.tasks t where t.id >= r.first_id
+                                    order by t.id limit 1) l
+             cross join lateral (select t.id from tuskline.tasks t where t.id >= r.first_id
+                                  order by t.id desc limit 1) h),
     b as (
-      select i.lowest as low, i.highest + 1 as high, 0 as step from i where i.lowest is not null
+      select i.lowest as low, i.highest + 1 as high, 0 as step from i
       union all
       select case when n.created_at < $1 then n.id + 1 else b.low end,
              case when n.created_at < $1 then b.high else (b.low + b.high) / 2 end, b.step + 1
