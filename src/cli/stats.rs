@@ -84,7 +84,7 @@ pub async fn run(global: &Global, client: &Client, args: StatsArgs) -> Result<()
 
 async fn rows(client: &Client, args: &StatsArgs) -> Result<Vec<Row>> {
     let statistics = figures::statistics(client, Some(args.since)).await?;
-    let gauges = figures::queue_gauges(client, &Marks::default(), DEPTH_ROWS).await?;
+    let gauges = figures::queue_gauges(client, &Marks::default(), DEPTH_ROWS, None).await?;
     let mut grouped = BTreeMap::<_, (Vec<QueueStatistics>, Vec<QueueGauge>)>::new();
     let wanted = |lambda: &str| args.lambda.as_deref().is_none_or(|only| only == lambda);
     let key = |lambda: &str, priority: &str| {

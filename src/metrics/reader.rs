@@ -256,7 +256,8 @@ impl Reader {
                 if self.swept_at.is_none_or(|at| at.elapsed() >= SWEEP_EVERY) {
                     (self.marks, self.swept_at) = (Marks::default(), Some(Instant::now()));
                 }
-                figures.queues = figures::queue_gauges(client, &self.marks, DEPTH_ROWS).await?;
+                figures.queues =
+                    figures::queue_gauges(client, &self.marks, DEPTH_ROWS, None).await?;
                 self.marks = Marks::of(&figures.queues);
             }
             Part::Scale => {

@@ -17,10 +17,15 @@ use super::site::Site;
 use super::words::at_least;
 use crate::store::overview::{self, DeadGroup};
 
+/// Causes on the page.
+const MOST: i64 = 45;
+
 /// Dead letters by cause.
 #[derive(Debug, Serialize)]
 pub struct Dead {
     pub groups: Vec<DeadGroup>,
+    /// There may be more: a lambda alone shows its own.
+    pub and_more: bool,
     /// Only those of this lambda.
     pub lambda: Option<String>,
 }
@@ -31,8 +36,9 @@ impl Dead {
     /// # Errors
     /// The connection's or the server's.
     pub async fn read(client: &Client, lambda: Option<String>) -> Result<Self, Error> {
-        let groups = overview::dead_groups(client, lambda.as_deref()).await?;
-        Ok(Self { groups, lambda })
+        let groups = overview::dead_groups(client, lambda.as_deref(), MOST).await?;
+        let and_more = groups.len() as i64 == MOST;
+        Ok(Self { groups, and_more, lambda })
     }
 }
 
@@ -61,7 +67,8 @@ impl Show for Dead {
             div .lead {
                 h1 { "Dead letters" }
                 p {
-                    "tasks that failed for good and are kept; " (self.groups.len()) " causes"
+                    "tasks that failed for good and are kept; " (self.groups.len())
+                    @if self.and_more { "+" } " causes"
                     @if let Some(lambda) = &self.lambda { " of " (lambda) }
                 }
                 (parts::as_of(frame, self.every()))

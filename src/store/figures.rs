@@ -182,9 +182,9 @@ pub struct QueueGauge {
     pub priority: String,
     /// Tasks in it. An estimate if it has more rows than were read.
     pub depth: i64,
-    /// How long the first one has been due, in ms. None: it is empty.
+    /// How long the first one has been due, in ms. None: it is empty, or was not read.
     pub oldest_ms: Option<i64>,
-    /// Number of its first row.
+    /// Number of its first row. None: as above.
     pub head_seq: Option<i64>,
     /// A gate pauses it.
     pub paused: bool,
@@ -285,7 +285,7 @@ impl Marks {
 /// Most rows of a queue that a reading counts for its depth.
 pub const DEPTH_ROWS: i32 = 1_000;
 
-/// Each queue now. At most `most` rows are read of each.
+/// Each queue now. At most `most` rows are read of each, and at most `probes` queues (none: all).
 ///
 /// # Errors
 /// The connection's or the server's.
@@ -293,12 +293,17 @@ pub async fn queue_gauges(
     client: &Client,
     marks: &Marks,
     most: i32,
+    probes: Option<i32>,
 ) -> Result<Vec<QueueGauge>, Error> {
     let sql = "select queue_id, lambda, priority, depth, oldest_ms, head_seq, paused, enqueued \
-               from tuskline.queue_gauges($1, $2, p_rows => $3)";
+               from tuskline.queue_gauges($1, $2, p_rows => $3, p_probes => $4)";
     let Marks { queues, before } = marks;
-    let parameters: &Parameters<'_> =
-        &[(queues, Type::INT4_ARRAY), (before, Type::INT8_ARRAY), (&most, Type::INT4)];
+    let parameters: &Parameters<'_> = &[
+        (queues, Type::INT4_ARRAY),
+        (before, Type::INT8_ARRAY),
+        (&most, Type::INT4),
+        (&probes, Type::INT4),
+    ];
     rows(client, sql, parameters).await
 }
 

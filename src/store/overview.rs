@@ -15,10 +15,10 @@ use serde::{Deserialize, Serialize};
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error};
 
-pub use dead_groups::{DeadGroup, dead_groups};
+pub use dead_groups::{DEAD_GROUPS, DeadGroup, dead_groups};
 pub use details::{HeldTask, Letter, held_by, letter};
 pub use held::{Held, held};
-pub use waits::{Blocked, Waiting, blocked, waits};
+pub use waits::{Blocked, Waiting, blocked, limits, waits};
 
 use super::rows::rows;
 

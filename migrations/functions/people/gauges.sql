@@ -7,47 +7,60 @@
 -- that is not in p_queues is read from its first row.
 -- depth is exact below p_rows, the most rows that are read of a queue. From p_rows on it is the
 -- estimate of PostgreSQL's statistics.
+-- p_probes: most queues with tasks that are read, for a caller with thousands of queues. It reads
+-- queues that have tasks by estimate, other ones in each call, and one in 64 of the remaining
+-- ones, because the estimate may miss a task. A queue that is not read has the depth of the
+-- estimate and no head. Null: every queue is read.
 -- enqueued: all rows that were ever inserted. A retry inserts another row, and rows of transactions
 -- that rolled back count, too. A crash of the server sets it to 0.
 -- oldest_ms: the time since the head was due. If the head was claimed before: the time since it
--- came back to the queue. Null: the queue is empty.
+-- came back to the queue. Null: the queue is empty, or not read.
 -- Locks: a read of a leaf takes two locks, and the server has room for 64 per connection. So each
 -- leaf is read in a block that ends with the error TK000. PostgreSQL releases the locks of a failed
 -- block.
 -- Planner: each statement names its leaf and uses the leaf's primary key (seq).
 create or replace function tuskline.queue_gauges(
   p_queues integer[] default '{}', p_marks bigint[] default '{}', p_lambda text default null,
-  p_rows integer default 1000)
+  p_rows integer default 1000, p_probes integer default null)
 returns table (queue_id integer, lambda text, priority text, depth bigint, oldest_ms bigint,
                head_seq bigint, paused boolean, enqueued bigint)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 #variable_conflict use_column
 declare
   v_now    timestamptz := tuskline.clock();
+  v_turn   integer := floor(extract(epoch from v_now) / 5)::bigint % 65536;
   v_paused integer[] := array(select q.queue_id from tuskline_core.paused_queues(v_now) q);
+  v_mark   bigint;
   v_leaf   oid;
   v_task   bigint;
+  v_reads  boolean;
 begin
-  for queue_id, lambda, priority in
-    select q.queue_id, q.lambda, q.priority::text from tuskline.queue q
-     where q.lambda = coalesce(p_lambda, q.lambda) order by q.lambda, q.priority
+  for queue_id, lambda, priority, v_mark, v_leaf, depth, v_reads in
+    select q.queue_id, q.lambda, q.priority::text, coalesce(m.mark, 0), c.oid, l.live,
+           p_probes is null or (q.queue_id + v_turn) % 64 = 0
+             or l.live > 0 and p_probes >= row_number() over (
+               order by l.live = 0, hashint4(q.queue_id + v_turn), q.queue_id)
+      from tuskline.queue q
+           left join pg_class c on c.relname = 'queue_' || q.queue_id
+                               and c.relnamespace = 'tuskline_core'::regnamespace
+           left join unnest(p_queues, p_marks) as m (queue_id, mark) on m.queue_id = q.queue_id
+           cross join lateral (select coalesce(pg_stat_get_live_tuples(c.oid), 0) as live) l
+     where p_lambda is null or q.lambda = p_lambda order by q.lambda, q.priority
   loop
     paused := queue_id = any (v_paused);
-    depth := 0;
     oldest_ms := null;
     head_seq := null;
-    v_leaf := to_regclass('tuskline_core.queue_' || queue_id);
     enqueued := pg_stat_get_tuples_inserted(v_leaf);
-    if v_leaf is not null and pg_relation_size(v_leaf) > 0 then
+    if v_reads then
+      depth := 0;
+    end if;
+    if v_reads and v_leaf is not null and pg_relation_size(v_leaf) > 0 then
       begin
-        execute format('select seq, task_id from tuskline_core.queue_%s where seq > $1 '
-                       'order by seq limit 1', queue_id)
-           into head_seq, v_task
-          using coalesce(p_marks[array_position(p_queues, queue_id)], 0);
-        if head_seq is not null then
-          execute format('select count(*) from (select from tuskline_core.queue_%s where seq >= $1 '
-                         'order by seq limit $2) q', queue_id) into depth using head_seq, p_rows;
-        end if;
+        execute format('select min(q.seq), count(*), (array_agg(q.task_id order by q.seq))[1] '
+                       'from (select seq, task_id from tuskline_core.queue_%s where seq > $1 '
+                       'order by seq limit $2) q', queue_id)
+           into head_seq, depth, v_task
+          using v_mark, p_rows;
         raise sqlstate 'TK000';
       exception when sqlstate 'TK000' then null;
       end;
@@ -66,9 +79,9 @@ begin
     return next;
   end loop;
 end $$;
-comment on function tuskline.queue_gauges(integer[], bigint[], text, integer) is
+comment on function tuskline.queue_gauges(integer[], bigint[], text, integer, integer) is
   'Depth of each queue (above p_rows an estimate), how long its head has been due (ms), and '
-  'whether a gate pauses it.';
+  'whether a gate pauses it. p_probes: most queues that are read; null reads all.';
 
 -- Counts the running tasks of each lambda: those that a heartbeat has reported as begun.
 --

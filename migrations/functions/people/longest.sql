@@ -21,11 +21,12 @@ begin
       from tuskline.queue q
            left join tuskline_core.max_of_attempts(u.attempts) w on w.queue_id = q.queue_id
            cross join lateral (
-             select case when u.since is not null then greatest(u.since, min(s.at)) end as at
+             select case when u.since is not null then greatest(u.since, min(s.at)) end as at,
+                    min(s.at) is not null as has_rows
                from tuskline.queue_statistic s where s.queue_id = q.queue_id) f
            cross join lateral (
              select s.start_max_us, s.run_max_us from tuskline.queue_statistic s
-              where s.queue_id = q.queue_id and s.at > coalesce(
+              where f.has_rows and s.queue_id = q.queue_id and s.at > coalesce(
                 (select max(b.at) from tuskline.queue_statistic b
                   where b.queue_id = q.queue_id and b.at <= f.at), '-infinity')
              union all
@@ -52,11 +53,12 @@ begin
            left join tuskline_core.max_of_waits(u.events) w
              on w.lambda = l.name and w.cause = c.cause
            cross join lateral (
-             select case when u.since is not null then greatest(u.since, min(s.at)) end as at
+             select case when u.since is not null then greatest(u.since, min(s.at)) end as at,
+                    min(s.at) is not null as has_rows
                from tuskline.wait_statistic s where s.lambda = l.name and s.cause = c.cause) f
            cross join lateral (
              select s.max_ms from tuskline.wait_statistic s
-              where s.lambda = l.name and s.cause = c.cause and s.at > coalesce(
+              where f.has_rows and s.lambda = l.name and s.cause = c.cause and s.at > coalesce(
                 (select max(b.at) from tuskline.wait_statistic b
                   where b.lambda = l.name and b.cause = c.cause and b.at <= f.at), '-infinity')
              union all

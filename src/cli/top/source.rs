@@ -152,9 +152,9 @@ async fn look_into(
     let Some(target) = target else { return Ok(()) };
     let looking = async {
         Ok(match target {
-            Target::Lambda(lambda) => {
-                Inside::Lambda(overview::dead_groups(client, Some(lambda)).await?)
-            }
+            Target::Lambda(lambda) => Inside::Lambda(
+                overview::dead_groups(client, Some(lambda), overview::DEAD_GROUPS).await?,
+            ),
             Target::Executor(executor) => {
                 Inside::Executor(overview::held_by(client, *executor).await?)
             }

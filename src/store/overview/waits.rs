@@ -1,6 +1,7 @@
 //! Tasks that wait outside of queues, and ordering keys that wait for a person.
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error};
 
@@ -62,4 +63,19 @@ pub async fn blocked(client: &Client, most: i32) -> Result<Vec<Blocked>, Error> 
                       ordering_key, task_id as task
                  from tuskline.blocked_gauges($1)";
     rows(client, sql, &[(&most, Type::INT4)]).await
+}
+
+/// The first limits of a lambda, or of all. How many tasks hold and wait for a permit is counted up to a
+/// bound: `more_held` and `more_waiting` say that it was met.
+///
+/// # Errors
+/// The connection's or the server's.
+pub async fn limits(client: &Client, lambda: Option<&str>, most: i32) -> Result<Vec<Value>, Error> {
+    let sql = "
+        select l.limit_id, l.lambda, l.collection, l.priority, l.kind, l.by_key, l.fair,
+               l.max_concurrency, l.per_second, l.burst, l.on_failure, g.held, g.more_held,
+               g.waiting, g.more_waiting, l.reason, l.until, l.author, l.set_at
+          from tuskline.limit_gauges($1, $2) g join tuskline.limits l using (limit_id)
+         order by l.lambda, l.limit_id";
+    rows(client, sql, &[(&lambda, Type::TEXT), (&most, Type::INT4)]).await
 }

@@ -488,7 +488,7 @@ async fn a_slow_client_gets_the_answer_of_a_slow_scrape() {
 #[tokio::test]
 async fn an_autoscaler_hears_of_slow_queues_and_then_gets_its_figures() {
     let db = Db::with_lambda("work").await;
-    slow_down(&db, "queue_gauges", "p_queues, p_marks, p_lambda, p_rows").await;
+    slow_down(&db, "queue_gauges", "p_queues, p_marks, p_lambda, p_rows, p_probes").await;
     let (address, token, serving) = served(&db).await;
     let answer = get(address, "/scale/work").await;
     assert!(answer.starts_with("HTTP/1.1 503"), "known, but not read: {answer}");
