@@ -8,7 +8,9 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 
-use crate::store::figures::{ExecutorLoad, Gauge, QueueGauge, QueueStatistics, Rates, WaitTimes};
+use crate::store::figures::{
+    ExecutorLoad, Gauge, OBJECTIVE, QueueGauge, QueueStatistics, Rates, Scale, WaitTimes,
+};
 use crate::store::overview::{Count, DeadGroup, Executor, Gate, Held, Waiting};
 
 pub use reader::FactsReader;
@@ -53,6 +55,9 @@ pub struct Facts {
     pub waits: Vec<WaitRow>,
     pub gates: Vec<Gate>,
     pub dead_groups: Vec<DeadGroup>,
+    /// How many executors each lambda needs, without its limits.
+    #[serde(skip)]
+    pub scales: Vec<Scale>,
 }
 
 /// Sums over the installation.
@@ -174,7 +179,7 @@ impl Facts {
     /// Makes rows of the answers.
     pub fn of(answers: &Answers) -> Self {
         let waits = rows::waits(answers);
-        let mut lambdas = rows::lambdas(answers, &waits);
+        let (mut lambdas, scales) = rows::lambdas(answers, &waits);
         lambdas.sort_by(|a, b| {
             (a.health, -a.queued, &a.lambda).cmp(&(b.health, -b.queued, &b.lambda))
         });
@@ -189,12 +194,19 @@ impl Facts {
             waits,
             gates: answers.gates.clone(),
             dead_groups: answers.dead_groups.clone(),
+            scales,
         }
     }
 
     /// A lambda by its name.
     pub fn lambda(&self, name: &str) -> Option<&LambdaRow> {
         self.lambdas.iter().find(|row| row.lambda == name)
+    }
+
+    /// How many executors a lambda needs, if `most` of its tasks may run at a time.
+    pub fn scale(&self, lambda: &str, most: Option<i32>) -> Option<Scale> {
+        let scale = self.scales.iter().find(|one| one.lambda == lambda)?.clone();
+        Some(Scale { max_concurrency: most, ..scale }.within(OBJECTIVE))
     }
 
     /// The gates of a lambda.

@@ -64,6 +64,7 @@
 --                held_by_gates held_in_queues statistics wait_times executor_loads
 --                longest_attempts longest_waits queue_gauges
 --                wait_gauges blocked_gauges gauges show_contents start_delays
+--                lambda_hour limit_gauges
 --                scale histogram_edges quantile, and the views
 --                tasks queues lambdas executors attempts queue_statistics wait_statistics
 --                executor_statistics

@@ -1,11 +1,11 @@
 //! Makes rows of the answers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Answers, ExecutorRow, Health, KEPT, LambdaRow, QueueRow, Totals, WaitRow, is_failing};
 use crate::duration::milliseconds;
 use crate::store::figures::{
-    ExecutorLoad, OBJECTIVE, QueueGauge, QueueStatistics, Rates, WaitTimes,
+    ExecutorLoad, OBJECTIVE, QueueGauge, QueueStatistics, Rates, Scale, WaitTimes,
 };
 use crate::store::overview::{Count, Executor};
 
@@ -14,7 +14,7 @@ pub fn totals(answers: &Answers, lambdas: &[LambdaRow]) -> Totals {
     let mut sums = Totals {
         start_within_5s: Rates::of(&answers.statistics).start_within_5s,
         workers: answers.executors.iter().filter(|one| is_live(one)).count(),
-        dead_letters: gauge(answers, "dead_letters", None),
+        dead_letters: gauge(answers, "dead_letters"),
         ..Totals::default()
     };
     for row in lambdas {
@@ -31,15 +31,14 @@ fn is_live(executor: &Executor) -> bool {
     matches!(&*executor.state, "alive" | "draining")
 }
 
-/// A gauge by its name; 0 where there is none.
-fn gauge(answers: &Answers, name: &str, lambda: Option<&str>) -> i64 {
-    let found =
-        answers.gauges.iter().find(|one| one.name == name && one.lambda.as_deref() == lambda);
+/// A gauge of the installation by its name; 0 where there is none.
+fn gauge(answers: &Answers, name: &str) -> i64 {
+    let found = answers.gauges.iter().find(|one| one.name == name && one.lambda.is_none());
     found.map_or(0, |one| one.value as i64)
 }
 
-/// A row for each lambda.
-pub fn lambdas(answers: &Answers, waits: &[WaitRow]) -> Vec<LambdaRow> {
+/// A row for each lambda, and how many executors it needs.
+pub fn lambdas(answers: &Answers, waits: &[WaitRow]) -> (Vec<LambdaRow>, Vec<Scale>) {
     let mut statistics = BTreeMap::<&str, Vec<&QueueStatistics>>::new();
     for one in &answers.statistics {
         statistics.entry(&one.lambda).or_default().push(one);
@@ -56,6 +55,13 @@ pub fn lambdas(answers: &Answers, waits: &[WaitRow]) -> Vec<LambdaRow> {
     for one in &answers.held {
         *held.entry(&one.lambda).or_default() += one.count;
     }
+    let gauges = |name: &'static str| {
+        let of_name = answers.gauges.iter().filter(move |one| one.name == name);
+        of_name.filter_map(|one| Some((one.lambda.as_deref()?, &one.value)))
+    };
+    let workers: BTreeMap<&str, &f64> = gauges("workers").collect();
+    let tripped: BTreeSet<&str> =
+        gauges("breakers_tripped").filter(|one| *one.1 > 0.0).map(|one| one.0).collect();
     let row = |(lambda, queues): (&&str, &Vec<&QueueGauge>)| {
         let rates = Rates::of(statistics.get(*lambda).into_iter().flatten().copied());
         let open = queues.iter().filter(|one| !one.paused);
@@ -67,14 +73,16 @@ pub fn lambdas(answers: &Answers, waits: &[WaitRow]) -> Vec<LambdaRow> {
             oldest_ms: open.filter_map(|one| one.oldest_ms).max(),
             held: held.get(*lambda).copied().unwrap_or_default(),
             waiting: outside.get(*lambda).copied().unwrap_or_default(),
-            workers: gauge(answers, "workers", Some(lambda)),
+            workers: workers.get(lambda).map_or(0, |workers| **workers as i64),
             gates: answers.gates.iter().filter(|gate| gate.lambda == **lambda).count(),
             rates,
         };
-        row.health = health(&row, gauge(answers, "breakers_tripped", Some(lambda)) > 0);
-        row
+        row.health = health(&row, tripped.contains(lambda));
+        let of_it = statistics.get(*lambda).into_iter().flatten().copied();
+        let scale = Scale::of(of_it, queues.iter().copied(), (lambda, row.held.tasks, row.workers));
+        (row, scale)
     };
-    queues.iter().map(row).collect()
+    queues.iter().map(row).unzip()
 }
 
 fn health(row: &LambdaRow, is_tripped: bool) -> Health {

@@ -21,7 +21,8 @@ use super::site::Site;
 use super::table::{Column, Kind, plain, table, text};
 use super::words::{at_least, count, percent, rate, span, span_of};
 use crate::facts::{Facts, LambdaRow};
-use crate::store::rows::view;
+use crate::store::overview::{self, Count};
+use crate::store::rows::{rows, view};
 
 /// A lambda.
 #[derive(Debug, Serialize)]
@@ -32,7 +33,7 @@ pub struct Lambda {
     pub every: Duration,
     /// Its settings.
     pub settings: Value,
-    /// How many executors are wanted, and why.
+    /// How many executors are wanted, and why, by the facts of all lambdas.
     pub scale: Option<Value>,
     /// Limits, orders and throttles.
     pub limits: Vec<Value>,
@@ -52,26 +53,26 @@ pub struct Minute {
     start_p95_ms: Option<i64>,
 }
 
-const HOUR: &str = "
-    select s.at, sum(s.success + s.retriable_failure + s.fatal_failure + s.crashed)::bigint as ended,
-           sum(s.retriable_failure + s.fatal_failure + s.crashed)::bigint as failed,
-           max(s.start_p95_ms)::bigint as start_p95_ms
-      from tuskline.queue_statistics s
-     where s.lambda = $1 and s.at > tuskline.clock() - interval '1 hour'
-     group by s.at order by s.at";
+/// Limits on the page.
+const MOST_LIMITS: i32 = 40;
+
+/// Without the number of parked tasks, which the view counts.
+const BREAKER: &str = "
+    select lambda, failures, span, share, probe_after, state, gate_id, fingerprint, tripped_at, probe_id,
+           next_probe_at, trips, author, set_at
+      from tuskline.breakers where lambda = $1";
 
 /// What the page reads beside the facts of all lambdas.
 #[derive(Debug)]
 pub struct Read {
     settings: Value,
-    scale: Option<Value>,
     limits: Vec<Value>,
     breaker: Option<Value>,
     hour: Vec<Minute>,
 }
 
 impl Read {
-    /// Reads five views. None: there is no such lambda.
+    /// Four statements. None: there is no such lambda.
     ///
     /// # Errors
     /// The connection's or the server's.
@@ -79,21 +80,31 @@ impl Read {
         let lambda: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 1] = [(&name, Type::TEXT)];
         let settings = view(client, "lambda", &[], "where v.name = $1", &lambda).await?;
         let Some(settings) = settings.into_iter().next() else { return Ok(None) };
-        let of_lambda = "where lambda = $1";
-        let limits = format!("{of_lambda} and dropped_at is null order by limit_id limit 200");
-        let limits = view(client, "limits", &[], &limits, &lambda).await?;
-        let breaker = view(client, "breakers", &[], of_lambda, &lambda).await?.into_iter().next();
-        let scale = "select * from tuskline.scale($1)";
-        let scale = crate::store::rows::rows(client, scale, &lambda).await?.into_iter().next();
-        let hour = crate::store::rows::rows(client, HOUR, &lambda).await?;
-        Ok(Some(Self { settings, scale, limits, breaker, hour }))
+        let limits = limits(client, Some(name), MOST_LIMITS).await?;
+        let breaker = rows(client, BREAKER, &lambda).await?.into_iter().next();
+        let hour = rows(client, "select * from tuskline.lambda_hour($1)", &lambda).await?;
+        Ok(Some(Self { settings, limits, breaker, hour }))
     }
 
     /// With the facts of all lambdas.
     pub fn with(self, name: String, facts: Arc<Facts>, every: Duration) -> Lambda {
-        let Self { settings, scale, limits, breaker, hour } = self;
+        let Self { settings, limits, breaker, hour } = self;
+        let scale =
+            facts.scale(&name, most_at_a_time(&limits)).map(|scale| serde_json::json!(scale));
         Lambda { name, facts, every, settings, scale, limits, breaker, hour }
     }
+}
+
+/// The concurrency limit of the whole lambda.
+fn most_at_a_time(limits: &[Value]) -> Option<i32> {
+    let of_all = |row: &&Value| {
+        row["kind"] == "concurrency"
+            && row["by_key"] == false
+            && row["collection"].is_null()
+            && row["priority"].is_null()
+    };
+    let most = limits.iter().filter(of_all).filter_map(|row| row["max_concurrency"].as_i64()).min();
+    most.and_then(|most| i32::try_from(most).ok())
 }
 
 impl Lambda {
@@ -224,6 +235,20 @@ impl Lambda {
             },
         )
     }
+}
+
+/// The first limits of a lambda, or of all, with counts as they are shown.
+pub async fn limits(client: &Client, lambda: Option<&str>, most: i32) -> Result<Vec<Value>, Error> {
+    let mut limits = overview::limits(client, lambda, most).await?;
+    for row in &mut limits {
+        for (field, more) in [("held", "more_held"), ("waiting", "more_waiting")] {
+            if row[more] == true {
+                let tasks = row[field].as_i64().unwrap_or_default();
+                row[field] = at_least(Count { tasks, and_more: true }).into();
+            }
+        }
+    }
+    Ok(limits)
 }
 
 /// The act that ends a limit.

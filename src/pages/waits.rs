@@ -12,14 +12,21 @@ use tokio_postgres::{Client, Error};
 
 use super::act::link;
 use super::asked::Asked;
-use super::lambda::drop_limit;
+use super::lambda::{drop_limit, limits};
 use super::overview::gate_row;
 use super::parts::{self, Frame, Part, Show};
 use super::site::Site;
 use super::table::{Column, Kind, plain, table};
+use super::words::at_least;
 use crate::facts::Facts;
 use crate::store::overview::{self, Gate};
-use crate::store::rows::view;
+
+/// Causes of lambdas on the page, those with most tasks first.
+const MOST_WAITS: usize = 200;
+/// Limits on the page.
+const MOST: i32 = 100;
+/// Dead letters, and waiters, among which blocked keys are looked for.
+const BLOCKED_ROWS: i32 = 200;
 
 /// Gates, limits and wait lists.
 #[derive(Debug, Serialize)]
@@ -38,16 +45,15 @@ impl Waits {
     /// # Errors
     /// The connection's or the server's.
     pub async fn read(client: &Client, facts: &Arc<Facts>) -> Result<Self, Error> {
-        let limits = "where dropped_at is null order by lambda, limit_id limit 500";
-        let limits = view(client, "limits", &[], limits, &[]).await?;
-        let blocked = overview::blocked(client, overview::WAIT_ROWS).await?;
-        let waits = facts.waits.iter().map(|one| json!(one)).collect();
+        let limits = limits(client, None, MOST).await?;
+        let blocked = overview::blocked(client, BLOCKED_ROWS).await?;
+        let waits = facts.waits.iter().take(MOST_WAITS).map(|one| json!(one)).collect();
         let blocked = blocked
             .iter()
             .map(|one| {
                 json!({
                     "lambda": one.lambda, "ordering_key": one.ordering_key, "task": one.task,
-                    "oldest_ms": one.oldest_ms, "keys": super::words::at_least(one.keys),
+                    "oldest_ms": one.oldest_ms, "keys": at_least(one.keys),
                 })
             })
             .collect();

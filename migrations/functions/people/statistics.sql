@@ -117,15 +117,17 @@ begin
            join tuskline.queue q on q.queue_id = t.queue_id
            join tuskline.lambda l on l.name = q.lambda
            left join lateral (
-             select s.at from tuskline.queue_statistic s
-              where s.queue_id = q.queue_id order by s.at limit 1) f on true
-           left join lateral (
-             select s.* from tuskline.queue_statistic s
-              where s.queue_id = q.queue_id
-                and s.at <= case when u.since is not null then greatest(u.since, f.at)
-                                 when p_folded and l.created_at > u.at - interval '2 minutes'
-                                 then 'infinity' end
-              order by s.at desc limit 1) b on true
+             select x.* from (
+               (select s.* from tuskline.queue_statistic s
+                 where t.at is not null and s.queue_id = q.queue_id
+                   and s.at <= case when u.since is not null then u.since
+                                    when p_folded and l.created_at > u.at - interval '2 minutes'
+                                    then 'infinity' end
+                 order by s.at desc limit 1)
+               union all
+               (select s.* from tuskline.queue_statistic s
+                 where t.at is not null and u.since is not null and s.queue_id = q.queue_id
+                 order by s.at limit 1)) x limit 1) b on true
            left join lateral (
              select s.* from tuskline.queue_statistic s
               where s.queue_id = q.queue_id and s.at > b.at order by s.at limit 1) c on true
@@ -150,13 +152,14 @@ begin
            tuskline_core.histogram_sum(t.waits, b.waits, -1)
       from tuskline_core.wait_totals(u.events, u.at) t
            left join lateral (
-             select s.at from tuskline.wait_statistic s
-              where s.lambda = t.lambda and s.cause = t.cause order by s.at limit 1) f on true
-           left join lateral (
-             select s.* from tuskline.wait_statistic s
-              where s.lambda = t.lambda and s.cause = t.cause
-                and u.since is not null and s.at <= greatest(u.since, f.at)
-              order by s.at desc limit 1) b on true
+             select x.* from (
+               (select s.* from tuskline.wait_statistic s
+                 where s.lambda = t.lambda and s.cause = t.cause and s.at <= u.since
+                 order by s.at desc limit 1)
+               union all
+               (select s.* from tuskline.wait_statistic s
+                 where s.lambda = t.lambda and s.cause = t.cause and u.since is not null
+                 order by s.at limit 1)) x limit 1) b on true
      order by t.lambda, t.cause;
 end $$;
 comment on function tuskline.wait_times(interval, boolean) is
@@ -288,3 +291,32 @@ $$;
 comment on function tuskline.start_delays(text[], timestamptz, timestamptz, integer) is
   '95th percentile of the delay from due to the first start, in each of p_parts (at most 60) parts '
   'of a span; of three queues of these lambdas at most. at: the end of the part.';
+
+-- Shows the last hour of a lambda by minute, for its page.
+--
+-- It reads the totals of an hour of each of its queues, by the primary key. The view
+-- queue_statistics reads all totals. The first row that is read is the base of the second one.
+create or replace function tuskline.lambda_hour(p_lambda text)
+returns table (at timestamptz, ended bigint, failed bigint, start_p95_ms bigint)
+language sql stable security definer set search_path = pg_catalog, pg_temp set jit = off as $$
+  select m.at, sum(m.success + m.failed)::bigint, sum(m.failed)::bigint,
+         max(round(least(
+           tuskline.quantile(tuskline_core.histogram_sum(m.starts, m.before, -1), 0.95),
+           m.start_max_us / 1000::double precision)))::bigint
+    from tuskline.queue q
+         cross join lateral (
+           select d.at, d.starts, d.start_max_us, (d.p).starts as before,
+                  d.success - (d.p).success as success,
+                  d.retriable_failure - (d.p).retriable_failure
+                  + d.fatal_failure - (d.p).fatal_failure + d.crashed - (d.p).crashed as failed
+             from (select s.*, s as own, lag(s) over (order by s.at) as p
+                     from tuskline.queue_statistic s
+                    where s.queue_id = q.queue_id
+                      and s.at > tuskline.clock() - interval '61 minutes') d
+            where (d.p).at is not null and not tuskline_core.is_idle(d.p, d.own)) m
+   where q.lambda = p_lambda
+   group by m.at order by m.at
+$$;
+comment on function tuskline.lambda_hour(text) is
+  'Minute by minute of the last hour: attempts of a lambda that ended and failed, and the 95th '
+  'percentile of the delay from due to the first start, of its slowest queue (ms).';

@@ -209,3 +209,40 @@ end $$;
 comment on function tuskline.blocked_gauges(integer) is
   'Ordering keys that a failed task blocks, by lambda, and the one that is blocked for longest. '
   'and_more: there may be more.';
+
+-- Counts the permits and the waiters of limits: those of a lambda, or of all, in the order of the
+-- lambdas, at most p_limits. Each gets a share of p_rows, at least 10.
+--
+-- The view limits counts all of them. held of a rate: the permits that are not counted as spent.
+create or replace function tuskline.limit_gauges(
+  p_lambda text default null, p_limits integer default 200, p_rows integer default 1000)
+returns table (limit_id bigint, held bigint, more_held boolean, waiting bigint,
+               more_waiting boolean)
+language sql stable security definer
+set search_path = pg_catalog, pg_temp set jit = off set enable_seqscan = off as $$
+  with r as materialized (
+    select k.limit_id, k.kind from tuskline.task_limit k
+     where k.dropped_at is null and (p_lambda is null or k.lambda = p_lambda)
+     order by k.lambda, k.limit_id limit p_limits
+  ), b as materialized (
+    select greatest(10, p_rows / greatest(count(*), 1)) as most from r)
+  select r.limit_id, least(h.held, b.most), h.held > b.most, least(w.waiting, b.most),
+         w.waiting > b.most
+    from b cross join r
+         cross join lateral (
+           select case when r.kind = 'rate'
+                       then (select coalesce(sum(s.unspent), 0)
+                               from (select e.unspent from tuskline_core.rate_state e
+                                      where e.limit_id = r.limit_id limit b.most) s)
+                       else (select count(*)
+                               from (select from tuskline.permit p
+                                      where p.limit_id = r.limit_id limit b.most + 1) s) end
+                  as held) h
+         cross join lateral (
+           select count(*) as waiting
+             from (select from tuskline.wait_list l
+                    where l.limit_id = r.limit_id limit b.most + 1) s) w
+$$;
+comment on function tuskline.limit_gauges(text, integer, integer) is
+  'How many permits of each limit are held and how many tasks wait for one, each counted up to a '
+  'bound. more_held, more_waiting: the count has met it.';

@@ -32,9 +32,9 @@ language sql immutable as $$
          'drop_limit drop_periodic drop_unique grant_lambda revoke_lambda set_breaker set_limit '
          'set_order set_unique set_weight', null),
       ('execute', 'operator team viewer monitor', 'attempt_waits bell_of blocked_gauges chain_of '
-         'executor_loads explain gauges held_by_gates held_in_queues longest_attempts '
-         'longest_waits queue_gauges readiness scale start_delays statistics task_facts '
-         'wait_gauges wait_times', null),
+         'executor_loads explain gauges held_by_gates held_in_queues lambda_hour limit_gauges '
+         'longest_attempts longest_waits queue_gauges readiness scale start_delays statistics '
+         'task_facts wait_gauges wait_times', null),
       ('execute', 'monitor', 'damage invariants segments_ahead segments_to_finish unarchived '
          'tuskline_core.id_range tuskline_core.lock_holders tuskline_core.name_transaction '
          'tuskline_core.segment_of', null),

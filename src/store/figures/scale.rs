@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error};
 
-use super::Marks;
+use super::{Histogram, Marks, QueueGauge, QueueStatistics};
 use crate::store::rows::{Parameters, rows};
 
 /// How many executors a lambda wants.
@@ -35,6 +35,35 @@ pub struct Scale {
 }
 
 impl Scale {
+    /// A lambda without limits and without an objective yet, from a reading of all lambdas: see
+    /// `tuskline_core.scale_figures`. `held` counts as running now.
+    pub fn of<'a>(
+        statistics: impl Iterator<Item = &'a QueueStatistics> + Clone,
+        queues: impl Iterator<Item = &'a QueueGauge> + Clone,
+        (lambda, held, workers): (&str, i64, i64),
+    ) -> Self {
+        let runs = Histogram::sum(statistics.clone().map(|one| &one.runs));
+        let run_ms = match (runs.count(), held) {
+            (0, 0) => 100.0,
+            (0, _) => 5_000.0,
+            (count, _) => runs.total_ms as f64 / count as f64,
+        };
+        let depth = |paused| queues.clone().filter(move |one| one.paused == paused);
+        Self {
+            lambda: lambda.to_owned(),
+            wanted: 0,
+            running: QueueStatistics::rate(statistics.clone(), |one| one.runs.total_ms / 1_000)
+                .max(held as f64),
+            workers: i32::try_from(workers).unwrap_or(i32::MAX),
+            waiting: depth(false).map(|one| one.depth).sum(),
+            per_second: QueueStatistics::rate(statistics, |one| one.starts.count()),
+            run_ms,
+            because: String::new(),
+            paused: depth(true).map(|one| one.depth).sum(),
+            max_concurrency: None,
+        }
+    }
+
     /// The same lambda with another objective, as `tuskline.scale` would answer.
     #[must_use]
     pub fn within(self, objective: Duration) -> Self {

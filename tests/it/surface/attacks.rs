@@ -488,6 +488,7 @@ const READING: [Attack; 11] = [
          select * from tuskline.longest_waits(); select * from tuskline.queue_gauges();
          select * from tuskline.held_by_gates(); select * from tuskline.scale('charge_card');
          select * from tuskline.start_delays('{charge_card}', now() - interval '1 day', now());
+         select * from tuskline.lambda_hour('charge_card'); select * from tuskline.limit_gauges();
          select tuskline.readiness(), tuskline.chain_of(<child>)",
         NOTHING,
     ),

@@ -288,7 +288,7 @@ async fn what_sessions_call_directly_and_acts_for_them_trusts_no_search_path() {
 /// secret; `define_lambda` leaves a lambda that exists as it is.
 const NO_RIGHT: &str = "
     attempt_waits chain_of damage define_lambda executor_lambdas executor_loads gauges held_by_gates invariants
-    longest_attempts longest_waits max_attempts peek queue_gauges readiness rebuild_queues scale
+    lambda_hour limit_gauges longest_attempts longest_waits max_attempts peek queue_gauges readiness rebuild_queues scale
     segments_ahead segments_to_finish start_delays statistics unarchived unwatch version wait_gauges wait_times watch";
 
 #[tokio::test]
