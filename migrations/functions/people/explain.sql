@@ -1,7 +1,7 @@
 -- Lists every reason why a task does not run now, the one to look at first on top.
 --
 -- Each row names its cause (a row or table) and the command that changes it. To count the tasks
--- ahead, the function reads a queue from its head up to the task. Call it by hand, not in a loop.
+-- ahead, the function reads the first 10,000 rows of a queue. Call it by hand, not in a loop.
 create or replace function tuskline_core.explain_task(p_task bigint)
 returns table (reason text, detail text, cause text, remedy text)
 language plpgsql as $$

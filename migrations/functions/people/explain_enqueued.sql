@@ -1,3 +1,21 @@
+-- Finds a task among the first 10,000 rows of its queue.
+--
+-- ahead: rows before it. Null: it is not among them. rows: how many were read.
+-- Planner: the statement names the leaf. By the parent table it would plan, and lock, each queue.
+create or replace function tuskline_core.place_in_queue(
+  p_queue integer, p_task bigint, out ahead bigint, out rows bigint)
+language plpgsql stable as $$
+begin
+  rows := 0;
+  if to_regclass('tuskline_core.queue_' || p_queue) is null then return; end if;
+  execute format('select min(n.no) filter (where n.task_id = $1) - 1, count(*) '
+                 'from (select q.task_id, row_number() over (order by q.seq) as no '
+                 'from tuskline_core.queue_%s q order by q.seq limit 10000) n', p_queue)
+     into ahead, rows using p_task;
+end $$;
+comment on function tuskline_core.place_in_queue(integer, bigint) is
+  'How many rows stand before a task in its queue, among the first 10,000.';
+
 -- Lists the reasons why an enqueued task does not run (for explain).
 create or replace function tuskline_core.explain_enqueued(
   p_task bigint, p_lambda text, p_collection text, p_priority tuskline.priority,
@@ -37,22 +55,22 @@ language sql stable as $$
    where w.live = 0
   union all
   select 'ahead',
-         format('%s ahead in its queue, %s of higher priority', a.ahead,
-                (select count(*) from tuskline.queued d join tuskline.queue q using (queue_id)
+         format('%s ahead in its queue, %s of higher priority',
+                coalesce(a.ahead::text, '10000 or more'),
+                (select case when bool_or(h.rows = 10000) then '10000 or more'
+                             else coalesce(sum(h.rows), 0)::text end
+                   from tuskline.queue q
+                        cross join lateral tuskline_core.place_in_queue(q.queue_id, null) h
                   where q.lambda = p_lambda and q.priority < p_priority)),
          format('tuskline_core.queue_%s', p_queue), null
-    from (select count(*) as ahead from tuskline.queued d
-           where d.queue_id = p_queue
-             and d.seq < (select min(m.seq) from tuskline.queued m
-                           where m.queue_id = p_queue and m.task_id = p_task)) a
-   where exists (select from tuskline.queued m where m.queue_id = p_queue and m.task_id = p_task)
+    from tuskline_core.place_in_queue(p_queue, p_task) a where a.ahead is not null or a.rows = 10000
   union all
   select 'stalled', 'it stands in no queue; the janitor finds such tasks',
          format('tuskline.task %s', p_task),
          format('select tuskline.find_stalled(%s, ''0'')', tuskline_core.segment_of(p_task))
-   where exists (select from tuskline_core.verified_incarnation)
-     and not exists (select from tuskline.queued m
-                      where m.queue_id = p_queue and m.task_id = p_task)
+    from tuskline_core.place_in_queue(p_queue, p_task) a
+   where a.ahead is null and a.rows < 10000
+     and exists (select from tuskline_core.verified_incarnation)
 $$;
 comment on function tuskline_core.explain_enqueued(
   bigint, text, text, tuskline.priority, integer, timestamptz) is
