@@ -18,32 +18,35 @@ use super::refusal::Refused;
 use super::site::Site;
 use super::table::{Column, Kind, plain, text};
 use super::words::count;
-use crate::store::rows::view;
+use crate::store::rows::{Parameters, view};
 
 /// Tasks of a chain on its page.
-const MOST: usize = 1_000;
+const MOST: usize = 150;
 
 /// A chain.
 #[derive(Debug, Serialize)]
 pub struct Chain {
     pub chain_id: i64,
-    /// Its tasks, parents before children.
+    /// Its first tasks, parents before children.
     pub tasks: Vec<Value>,
     /// There are more.
     pub and_more: bool,
 }
 
 impl Chain {
-    /// Reads the chain of a task. None: it is in no chain.
+    /// Reads the chain of a task, behind the id `after`. None: it is in no chain.
     ///
     /// # Errors
     /// The connection's or the server's.
-    pub async fn read(client: &Client, task: i64) -> Result<Option<Self>, Error> {
+    pub async fn read(client: &Client, task: i64, after: i64) -> Result<Option<Self>, Error> {
         let rest = "where chain_id = (select chain_id from tuskline.chain_tasks where task_id = $1)
-                     order by depth, task_id limit 1001";
-        let mut tasks = view(client, "chain_tasks", &[], rest, &[(&task, Type::INT8)]).await?;
+                      and task_id > $2
+                     order by task_id limit 151";
+        let ids: &Parameters<'_> = &[(&task, Type::INT8), (&after, Type::INT8)];
+        let mut tasks = view(client, "chain_tasks", &[], rest, ids).await?;
         let and_more = tasks.len() > MOST;
         tasks.truncate(MOST);
+        tasks.sort_by_key(|task| (task["depth"].as_i64(), task["task_id"].as_i64()));
         let chain_id = tasks.first().and_then(|task| task["chain_id"].as_i64());
         Ok(chain_id.map(|chain_id| Self { chain_id, tasks, and_more }))
     }
@@ -62,7 +65,8 @@ pub async fn page(State(site): State<Arc<Site>>, asked: Asked, Path(id): Path<St
     let Ok(id) = id.parse() else {
         return asked.answer(&site, None, &Refused::bad("a chain has a number"));
     };
-    let read = asked.read(&site, async |client| Chain::read(client, id).await).await;
+    let after = asked.query.get("after").and_then(|id| id.parse().ok()).unwrap_or(0);
+    let read = asked.read(&site, async |client| Chain::read(client, id, after).await).await;
     asked.page(&site, asked.found(read, "no chain has this number, or its retention is over"))
 }
 
@@ -105,6 +109,9 @@ impl Show for Chain {
             }
             (links(frame, &[("cancel_chain", "Cancel…"), ("retry_chain", "Retry…")], &[("task", &first)]))
             (plain(frame, &COLUMNS, &self.tasks))
+            @if let Some(last) = self.tasks.iter().filter_map(|task| task["task_id"].as_i64()).max().filter(|_| self.and_more) {
+                p .links { a href=(frame.to(&format!("chains/{}?after={last}", self.chain_id))) { "More tasks" } }
+            }
             (parts::command("same", &format!(
                 "select * from tuskline.chain_tasks where chain_id = {} order by depth;",
                 text(&self.chain_id.into())

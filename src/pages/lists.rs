@@ -20,7 +20,7 @@ use super::site::Site;
 use super::table::{Column, Kind, table};
 use super::words::count;
 use crate::facts::Facts;
-use crate::store::rows::view;
+use crate::store::rows::{Parameters, rows, view};
 
 /// Rows of a list.
 const MOST: usize = 200;
@@ -85,6 +85,8 @@ pub struct Listed {
     order: &'static str,
     /// The column by which one row is named; if rows have none, one that is null.
     number: &'static str,
+    /// The columns that a list reads, where the view has some that count rows. None: all.
+    fields: Option<&'static str>,
     columns: &'static [Column],
 }
 
@@ -96,6 +98,7 @@ pub const EXECUTORS: Listed = Listed {
     view: "executors",
     order: "order by executor_id desc",
     number: "v.executor_id",
+    fields: None,
     columns: &[
         Column::new("Executor", "executor_id", Kind::Link("executors")),
         Column::new("State", "state", Kind::Text),
@@ -118,6 +121,11 @@ pub const OPERATIONS: Listed = Listed {
     view: "operations",
     order: "order by operation_id desc",
     number: "v.operation_id",
+    fields: Some(
+        "v.operation_id, v.action, v.state, v.lambda, v.value, v.collection, v.priority, v.fingerprint,
+         v.canary, v.looked, v.changed, v.spared, v.locked, v.reason, v.author, v.begun_at, v.ended_at,
+         v.note",
+    ),
     columns: &[
         Column::new("Operation", "operation_id", Kind::Link("operations")),
         Column::new("Action", "action", Kind::Text).above("reason"),
@@ -140,6 +148,7 @@ pub const AUDIT: Listed = Listed {
     view: "acts",
     order: "order by at desc",
     number: "null::bigint",
+    fields: None,
     columns: &[
         Column::new("When", "at", Kind::Age),
         Column::new("Actor", "actor", Kind::Text).above("person"),
@@ -162,7 +171,14 @@ impl List {
         let number = kind.number;
         let rest =
             format!("where $1::bigint is null or {number} = $1 {} limit {}", kind.order, MOST + 1);
-        let mut rows = view(client, kind.view, &[], &rest, &[(&id, Type::INT8)]).await?;
+        let of_id: &Parameters<'_> = &[(&id, Type::INT8)];
+        let mut rows = match kind.fields.filter(|_| id.is_none()) {
+            Some(fields) => {
+                let sql = format!("select {fields} from tuskline.{} v {rest}", kind.view);
+                rows(client, &sql, of_id).await?
+            }
+            None => view(client, kind.view, &[], &rest, of_id).await?,
+        };
         if id.is_some() && rows.is_empty() {
             return Ok(None);
         }

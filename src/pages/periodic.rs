@@ -14,15 +14,15 @@ use tokio_postgres::{Client, Error};
 
 use super::act::link;
 use super::asked::Asked;
-use super::parts::{self, Frame, Part, Show, time};
+use super::parts::{self, Frame, Part, Show, encoded, time};
 use super::site::Site;
 use super::table::{Column, Kind, moment, table, text};
 use super::words::{NOTHING, ago};
 use crate::periodic::CronSchedule;
-use crate::store::rows::view;
+use crate::store::rows::{Parameters, view};
 
 /// Schedules on the page.
-const MOST: usize = 500;
+const MOST: usize = 200;
 /// Ticks that are foreseen.
 const FORESEEN: usize = 10;
 
@@ -43,9 +43,15 @@ impl Periodic {
     ///
     /// # Errors
     /// The connection's or the server's.
-    pub async fn read(client: &Client, name: Option<String>) -> Result<Option<Self>, Error> {
-        let rest = "where $1::text is null or v.name = $1 order by name limit 501";
-        let mut schedules = view(client, "periodics", &[], rest, &[(&name, Type::TEXT)]).await?;
+    pub async fn read(
+        client: &Client,
+        name: Option<String>,
+        after: Option<&String>,
+    ) -> Result<Option<Self>, Error> {
+        let rest = "where ($1::text is null or v.name = $1) and v.name > coalesce($2, '')
+                    order by name limit 201";
+        let names: &Parameters<'_> = &[(&name, Type::TEXT), (&after, Type::TEXT)];
+        let mut schedules = view(client, "periodics", &[], rest, names).await?;
         if name.is_some() && schedules.is_empty() {
             return Ok(None);
         }
@@ -115,7 +121,9 @@ fn next_ticks(schedule: &Value) -> Vec<DateTime<Utc>> {
 
 /// The page.
 pub async fn page(State(site): State<Arc<Site>>, asked: Asked, name: Option<String>) -> Response {
-    let read = asked.read(&site, async |client| Periodic::read(client, name).await).await;
+    let after = asked.query.get("after");
+    let read = async |client: &Client| Periodic::read(client, name, after).await;
+    let read = asked.read(&site, read).await;
     asked.page(&site, asked.found(read, "there is no schedule of this name"))
 }
 
@@ -156,6 +164,9 @@ impl Show for Periodic {
             }
             @if self.schedules.is_empty() { p .muted { "None. tuskline.define_periodic() makes one." } }
             @else { (table(frame, &COLUMNS, &self.schedules, |row| act(frame, row))) }
+            @if let Some(last) = self.schedules.last().filter(|_| self.and_more) {
+                p .links { a href=(frame.to(&format!("periodic?after={}", encoded(&text(&last["name"]))))) { "More schedules" } }
+            }
             (self.one(frame))
         }
     }
