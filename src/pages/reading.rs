@@ -4,7 +4,7 @@
 //! [`PATIENCE`]; at most [`MOST_SESSIONS`] sessions, opened when a page is asked for and closed when
 //! they rest. Must never: read as the owner of the schema.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -20,8 +20,9 @@ use crate::session::{Deadlines, ErrorChain, Session};
 
 /// Most sessions of all pages of a server.
 const MOST_SESSIONS: usize = 4;
-/// A session that has rested for so long is closed.
-const REST: Duration = Duration::from_secs(30);
+/// A session that has rested for so long is closed. It is longer than the longest time between two
+/// readings for open pages, because a new session reads the catalogue again.
+const REST: Duration = Duration::from_secs(45);
 /// Longest time for the statements of a page, with the wait for a session.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// Span of rates and delays.
@@ -31,6 +32,8 @@ const EVERY: Duration = Duration::from_secs(5);
 /// The same if a reading took longer than [`SLOW`].
 const EVERY_IF_SLOW: Duration = Duration::from_secs(30);
 const SLOW: Duration = Duration::from_millis(20);
+/// Time from a reading that failed to the next one.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// Why a page has no facts.
 #[derive(Debug, Clone)]
@@ -62,14 +65,14 @@ impl From<Error> for ReadError {
 }
 
 /// Sessions, and since when they rest.
-type Resting = Arc<Mutex<Vec<(Instant, Session)>>>;
+type Resting = Mutex<Vec<(Instant, Session)>>;
 
 /// The sessions of the pages.
 #[derive(Debug)]
 pub struct Sessions {
     address: Address,
     permits: Semaphore,
-    rest: Resting,
+    rest: Arc<Resting>,
 }
 
 /// The database's time and the name of the installation, at each reading.
@@ -111,7 +114,7 @@ impl Sessions {
             // A session with a transaction that was cut is dropped with it.
             if done.as_ref().is_ok_and(|_| !session.is_closed()) {
                 self.rest.lock().await.push((Instant::now(), session));
-                tokio::spawn(close_rested(Arc::clone(&self.rest)));
+                tokio::spawn(close_rested(Arc::downgrade(&self.rest)));
             }
             done.map_err(ReadError::from)
         };
@@ -130,10 +133,12 @@ impl Sessions {
     }
 }
 
-/// Closes the sessions that nobody has used for [`REST`].
-async fn close_rested(rest: Resting) {
+/// Closes the sessions that nobody has used for [`REST`]. Those of pages that have ended are closed.
+async fn close_rested(rest: Weak<Resting>) {
     sleep(REST).await;
-    rest.lock().await.retain(|(at, session)| at.elapsed() < REST && !session.is_closed());
+    if let Some(rest) = rest.upgrade() {
+        rest.lock().await.retain(|(at, session)| at.elapsed() < REST && !session.is_closed());
+    }
 }
 
 async fn in_transaction<T>(
@@ -170,7 +175,13 @@ pub struct SharedFacts {
 struct Kept {
     reader: FactsReader,
     last: Option<(Instant, Arc<Facts>)>,
+    failed: Option<(Instant, ReadError)>,
     every: Duration,
+}
+
+/// When to read again after a reading that took so long.
+fn rest_after(took: Duration) -> Duration {
+    if took > SLOW { EVERY_IF_SLOW } else { EVERY }
 }
 
 /// Facts, and the trouble that made them old.
@@ -186,13 +197,37 @@ pub struct Seen {
     pub every: Duration,
 }
 
+impl Kept {
+    /// Reads the facts, or notes why not.
+    async fn read(&mut self, role: &str, sessions: &Sessions) -> Option<ReadError> {
+        let reader = &mut self.reader;
+        let read = async |client: &Client| {
+            let begun = Instant::now();
+            let facts = reader.read(client, SINCE).await?;
+            Ok((facts, begun.elapsed()))
+        };
+        match sessions.of(role, Access::Read, read).await {
+            Ok((_, (facts, took))) => {
+                self.every = rest_after(took);
+                self.last = Some((Instant::now(), Arc::new(facts)));
+                None
+            }
+            Err(trouble) => {
+                self.failed = Some((Instant::now(), trouble.clone()));
+                Some(trouble)
+            }
+        }
+    }
+}
+
 impl SharedFacts {
     /// Reads as a role, which is that of a viewer: contents that it may not read, no page shows.
     pub fn new(role: String) -> Self {
         Self { role, kept: Mutex::default() }
     }
 
-    /// The facts, read again if they are old. One reading at a time; the others wait for it.
+    /// The facts, read again if they are old. One reading at a time; the others wait for it. Pages that
+    /// ask within [`AGAIN`] of a reading that failed share its trouble.
     pub async fn facts(&self, sessions: &Sessions) -> Seen {
         let mut kept = self.kept.lock().await;
         let kept = &mut *kept;
@@ -202,18 +237,10 @@ impl SharedFacts {
             let (facts, age) = (Some(Arc::clone(facts)), at.elapsed());
             return Seen { facts, trouble: None, age, every: kept.every };
         }
-        let begun = Instant::now();
-        let reader = &mut kept.reader;
-        let read = sessions
-            .of(&self.role, Access::Read, async |client| reader.read(client, SINCE).await)
-            .await;
-        kept.every = if begun.elapsed() > SLOW { EVERY_IF_SLOW } else { EVERY };
-        let trouble = match read {
-            Ok((_, facts)) => {
-                kept.last = Some((Instant::now(), Arc::new(facts)));
-                None
-            }
-            Err(trouble) => Some(trouble),
+        let failed = kept.failed.as_ref().filter(|(at, _)| at.elapsed() < AGAIN);
+        let trouble = match failed.map(|(_, trouble)| trouble.clone()) {
+            Some(trouble) => Some(trouble),
+            None => kept.read(&self.role, sessions).await,
         };
         let facts = kept.last.as_ref().map(|(_, facts)| Arc::clone(facts));
         let age = kept.last.as_ref().map_or(Duration::ZERO, |(at, _)| at.elapsed());
@@ -225,5 +252,17 @@ impl SharedFacts {
         let mut kept = self.kept.lock().await;
         kept.reader.forget();
         kept.every = Duration::ZERO;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slow_reading_is_followed_by_a_longer_rest() {
+        let rest = |ms| rest_after(Duration::from_millis(ms)).as_secs();
+        assert_eq!([rest(0), rest(20), rest(21), rest(2_000)], [5, 5, 30, 30]);
+        assert!(REST > EVERY_IF_SLOW, "the session of the reading is kept");
     }
 }
