@@ -9,6 +9,7 @@
 
 mod bounds;
 mod delayed;
+mod large;
 mod pages;
 mod queues;
 mod rights;

@@ -55,6 +55,10 @@ const NOT_OURS: &[&str] = &[
     "pages_attacks::no_address_leaves_the_base_path",
     "pages_attacks::what_a_person_types_does_not_grow",
     "pages_attacks::the_port_answers_whatever_bodies_do",
+    // How the pages go on behind a bound, and how often they read: Rust's.
+    "pages_bounds::a_long_list_goes_on_behind_its_last_row",
+    "pages_bounds::a_hundred_open_pages_ask_a_database_that_is_away_once",
+    "pages_bounds::after_a_slow_reading_the_pages_rest_for_half_a_minute",
     // Compares files.
     "functions::no_text_of_ours_has_a_backslash",
     "names::no_command_page_or_item_has_a_name_that_had_to_go",

@@ -24,6 +24,7 @@ mod names;
 mod packaging;
 mod pages;
 mod pages_attacks;
+mod pages_bounds;
 mod pages_search;
 mod pages_time;
 mod payload_types;
