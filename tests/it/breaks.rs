@@ -55,6 +55,7 @@ const NOT_OURS: &[&str] = &[
     "pages_attacks::no_address_leaves_the_base_path",
     "pages_attacks::what_a_person_types_does_not_grow",
     "pages_attacks::the_port_answers_whatever_bodies_do",
+    "pages_attacks::the_port_answers_whatever_connections_say_nothing",
     // How the pages go on behind a bound, and how often they read: Rust's.
     "pages_bounds::a_long_list_goes_on_behind_its_last_row",
     "pages_bounds::a_hundred_open_pages_ask_a_database_that_is_away_once",

@@ -536,6 +536,23 @@ async fn the_port_answers_whatever_bodies_do() {
 }
 
 #[tokio::test]
+async fn the_port_answers_whatever_connections_say_nothing() {
+    let company = Company::of_roles().await;
+    let pages = Pages::of(&company.db, people(&company, &["oncall"]), "").await;
+    let mut open = Vec::new();
+    for begun in ["", "GET /lambdas HTTP/1.1\r\nHost: local"].repeat(500) {
+        let mut stream = TcpStream::connect(pages.address).await.unwrap();
+        stream.write_all(begun.as_bytes()).await.unwrap();
+        open.push(stream);
+    }
+    for path in ["/healthz", "/lambdas?format=json", "/files/style.css", "/healthz"] {
+        assert_eq!(pages.get(path, &[BEARER]).await.status, 200, "{path}");
+    }
+    drop(open);
+    pages.end().await;
+}
+
+#[tokio::test]
 async fn a_page_of_a_person_has_no_more_than_the_role() {
     let company = Company::at_work().await;
     let pages = Pages::of(&company.db, people(&company, &["viewer", "auditor"]), "").await;
