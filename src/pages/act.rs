@@ -99,7 +99,7 @@ pub async fn preview(
     let read = asked.read(&site, async |client| Seen::read(client, &given).await).await;
     match asked.found(read, given.act.of.missing()) {
         Ok((moment, seen)) => show(&site, &asked, (given, seen, &moment), None),
-        Err(trouble) => asked.answer(&site, None, &Refused::by(&trouble)),
+        Err(error) => asked.answer(&site, None, &Refused::by(&error)),
     }
 }
 
@@ -142,7 +142,7 @@ pub async fn perform(
         Ok((_, Done::Missing)) => {
             asked.answer(&site, None, &Refused::by(&ReadError::Unknown(given.act.of.missing())))
         }
-        Err(trouble) => asked.answer(&site, None, &Refused::by(&trouble)),
+        Err(error) => asked.answer(&site, None, &Refused::by(&error)),
     }
 }
 

@@ -104,14 +104,14 @@ impl Asked {
     pub fn page<S: Show>(&self, site: &Site, read: Result<(Moment, S), ReadError>) -> Response {
         match read {
             Ok((moment, shown)) => self.answer(site, Some(&moment), &shown),
-            Err(trouble) => self.answer(site, None, &Refused::by(&trouble)),
+            Err(error) => self.answer(site, None, &Refused::by(&error)),
         }
     }
 
     /// The facts of all lambdas, or the answer in place of them.
     pub async fn facts(&self, site: &Site) -> Result<(Moment, Arc<Facts>, Duration), Response> {
         let seen = site.shared.facts(&site.sessions).await;
-        match (seen.facts, seen.trouble) {
+        match (seen.facts, seen.error) {
             (Some(facts), None) => {
                 let installation = facts.installation.clone();
                 let moment = Moment { now: facts.now.unwrap_or_default(), installation };
@@ -124,9 +124,9 @@ impl Asked {
                 let moment = Moment { now: Utc::now(), installation };
                 Err(self.answer(site, Some(&moment), &away::Away { error, facts, age_ms }))
             }
-            (_, trouble) => {
-                let trouble = trouble.unwrap_or(ReadError::Away("not read yet".to_owned()));
-                Err(self.answer(site, None, &Refused::by(&trouble)))
+            (_, error) => {
+                let error = error.unwrap_or(ReadError::Away("not read yet".to_owned()));
+                Err(self.answer(site, None, &Refused::by(&error)))
             }
         }
     }

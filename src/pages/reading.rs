@@ -184,13 +184,13 @@ fn rest_after(took: Duration) -> Duration {
     if took > SLOW { EVERY_IF_SLOW } else { EVERY }
 }
 
-/// Facts, and the trouble that made them old.
+/// Facts, and the error that made them old.
 #[derive(Debug, Clone)]
 pub struct Seen {
     /// None: there was no reading yet.
     pub facts: Option<Arc<Facts>>,
     /// Why they could not be read again.
-    pub trouble: Option<ReadError>,
+    pub error: Option<ReadError>,
     /// Time since they were read.
     pub age: Duration,
     /// When to ask again.
@@ -212,9 +212,9 @@ impl Kept {
                 self.last = Some((Instant::now(), Arc::new(facts)));
                 None
             }
-            Err(trouble) => {
-                self.failed = Some((Instant::now(), trouble.clone()));
-                Some(trouble)
+            Err(error) => {
+                self.failed = Some((Instant::now(), error.clone()));
+                Some(error)
             }
         }
     }
@@ -227,7 +227,7 @@ impl SharedFacts {
     }
 
     /// The facts, read again if they are old. One reading at a time; the others wait for it. Pages that
-    /// ask within [`AGAIN`] of a reading that failed share its trouble.
+    /// ask within [`AGAIN`] of a reading that failed share its error.
     pub async fn facts(&self, sessions: &Sessions) -> Seen {
         let mut kept = self.kept.lock().await;
         let kept = &mut *kept;
@@ -235,16 +235,16 @@ impl SharedFacts {
             && at.elapsed() < kept.every
         {
             let (facts, age) = (Some(Arc::clone(facts)), at.elapsed());
-            return Seen { facts, trouble: None, age, every: kept.every };
+            return Seen { facts, error: None, age, every: kept.every };
         }
         let failed = kept.failed.as_ref().filter(|(at, _)| at.elapsed() < AGAIN);
-        let trouble = match failed.map(|(_, trouble)| trouble.clone()) {
-            Some(trouble) => Some(trouble),
+        let error = match failed.map(|(_, error)| error.clone()) {
+            Some(error) => Some(error),
             None => kept.read(&self.role, sessions).await,
         };
         let facts = kept.last.as_ref().map(|(_, facts)| Arc::clone(facts));
         let age = kept.last.as_ref().map_or(Duration::ZERO, |(at, _)| at.elapsed());
-        Seen { facts, trouble, age, every: kept.every }
+        Seen { facts, error, age, every: kept.every }
     }
 
     /// The next page reads again: an act has changed something.

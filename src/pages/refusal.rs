@@ -40,8 +40,8 @@ impl Refused {
     }
 
     /// The database does not give the facts.
-    pub fn by(trouble: &ReadError) -> Self {
-        match trouble {
+    pub fn by(error: &ReadError) -> Self {
+        match error {
             ReadError::Away(text) => Self::new(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "The database does not answer",
