@@ -32,8 +32,11 @@ use tuskline_sdk::Address;
 use self::attempt::settle;
 use crate::session::{Deadlines, Session};
 
+#[cfg(feature = "cli")]
 pub use self::disk::WrongSize;
-pub use self::finding::{Finding, Found, Verdict};
+#[cfg(feature = "cli")]
+pub use self::finding::Found;
+pub use self::finding::{Finding, Verdict};
 pub use self::horizon::LINE as HORIZON;
 
 /// What an examination takes from its caller.

@@ -3,6 +3,7 @@
 mod reader;
 mod rows;
 
+#[cfg(feature = "cli")]
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -42,7 +43,8 @@ pub struct Answers {
 pub struct Facts {
     /// The database's time.
     pub now: Option<DateTime<Utc>>,
-    /// Time between two looks.
+    /// Time between two looks of `top`.
+    #[cfg(feature = "cli")]
     #[serde(skip)]
     pub every: Duration,
     /// The name of the installation.
@@ -185,6 +187,7 @@ impl Facts {
         });
         Self {
             now: answers.now,
+            #[cfg(feature = "cli")]
             every: Duration::ZERO,
             installation: answers.installation.clone(),
             totals: rows::totals(answers, &lambdas),

@@ -74,8 +74,8 @@ async fn a_queue_that_is_not_read_has_the_depth_of_the_statistics() {
     let sums = "select sum(depth), count(head_seq), count(oldest_ms) from tuskline.queue_gauges";
     let all = db.lines(&format!("{sums}()")).await;
     assert_eq!(all, ["18 | 6 | 6"]);
-    let read = format!("select count(head_seq) from tuskline.queue_gauges(p_probes => 2)");
-    let read: i64 = db.one(&read).await;
+    let read = "select count(head_seq) from tuskline.queue_gauges(p_probes => 2)";
+    let read: i64 = db.one(read).await;
     assert!((2..=3).contains(&read), "two, and one in 64 of the remaining: {read}");
     let depth = "select sum(depth)::bigint >= 6 from tuskline.queue_gauges(p_probes => 2)";
     assert!(db.one::<bool>(depth).await);
