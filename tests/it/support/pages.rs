@@ -3,9 +3,10 @@
 use std::net::SocketAddr;
 
 use serde_json::Value;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinHandle;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
+use tokio::net::{TcpListener, TcpStream, UnixStream};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio_postgres::Config;
 use tokio_util::sync::CancellationToken;
 use tuskline::health;
 use tuskline::pages::{self, Access, Options, Token};
@@ -55,15 +56,43 @@ pub fn people(company: &Company, names: &[&str]) -> Access {
 impl Pages {
     /// Serves the pages of a database.
     pub async fn of(db: &Db, access: Access, base: &str) -> Self {
+        Self::at(&db.config, access, base).await
+    }
+
+    /// The same of a database that may not be there.
+    pub async fn at(config: &Config, access: Access, base: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (address, end) = (listener.local_addr().unwrap(), CancellationToken::new());
         let router =
-            pages::router(db.config.clone().into(), Options { access, base: base.to_owned() });
-        let (database, until) = (db.config.clone().into(), end.clone());
+            pages::router(config.clone().into(), Options { access, base: base.to_owned() });
+        let (database, until) = (config.clone().into(), end.clone());
         let serving = tokio::spawn(async move {
             health::serve(listener, database, RoleHealth::default(), router, until).await;
         });
         Self { address, end, serving }
+    }
+
+    /// Pages that have read a database once, which is away now. A person with this token asks for the
+    /// cancellation of a task that has ended, so that the next page reads again.
+    pub async fn away(db: &Db, access: Access, (token, ended): (&str, i64)) -> Self {
+        let (listener, config, socket) = db.port().await;
+        let server = tokio::spawn(async move {
+            let mut sessions = JoinSet::new();
+            while let Ok((mut client, _)) = listener.accept().await {
+                let mut server = UnixStream::connect(&socket).await.unwrap();
+                sessions.spawn(async move {
+                    let _ = copy_bidirectional(&mut client, &mut server).await;
+                });
+            }
+        });
+        let pages = Self::at(&config, access, "").await;
+        assert_eq!(pages.get("/", &[]).await.status, 200);
+        let act = format!("cancel?task={ended}");
+        let shown = pages.preview(token, &act).await;
+        assert_eq!(pages.confirm(token, &act, &shown).await.status, 409);
+        server.abort();
+        let _ = server.await;
+        pages
     }
 
     /// Sends a request as it is, and reads the answer.

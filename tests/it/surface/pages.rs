@@ -7,6 +7,7 @@ use tuskline::pages::{Access, Options};
 
 use crate::support::cli::on;
 use crate::support::company::{Company, SECRET};
+use crate::support::pages::{Pages, person};
 use crate::support::{Db, ask, get, served_pages, within};
 
 /// The status and the body of an answer.
@@ -205,4 +206,19 @@ async fn a_hundred_open_overviews_are_one_reading() {
     assert_eq!(db.one::<i64>(sessions).await, 1);
     token.cancel();
     serving.await.unwrap();
+}
+
+#[tokio::test]
+async fn the_last_facts_are_not_fresh_once_a_reading_has_failed() {
+    let db = Db::with_lambda("work").await;
+    let task = db.schedule("work").await;
+    assert_eq!(db.cancel(task).await, "cancelled");
+    let access = Access { tokens: vec![person("ada", "tuskline_operator")], ..Access::default() };
+    let pages = Pages::away(&db, access, ("ada", task)).await;
+    for _ in 0..3 {
+        let answer = pages.get("/", &[]).await;
+        assert_eq!(answer.status, 503, "{answer:?}");
+        assert!(answer.body.contains("The facts of") && answer.body.contains("work"), "{answer:?}");
+    }
+    pages.end().await;
 }
