@@ -145,7 +145,7 @@ impl Access {
             let role = proxy.role_of(name, headers)?;
             return Ok(named(name, role, false));
         }
-        if let Some((token, has_cookie)) = presented(headers) {
+        if let Some((token, has_cookie)) = self.presented(headers) {
             let token = self.token(token).ok_or(Refusal::SignIn)?;
             return Ok(named(&token.name, &token.role, has_cookie));
         }
@@ -161,6 +161,12 @@ impl Access {
             }),
             false => Err(Refusal::SignIn),
         }
+    }
+
+    /// The token that a request presents. A browser sends a cookie to every port of a host, so a server
+    /// without tokens gets those of others, and does not look at them.
+    pub fn presented<'a>(&self, headers: &'a HeaderMap) -> Option<(&'a str, bool)> {
+        presented(headers).filter(|(_, is_cookie)| !is_cookie || !self.tokens.is_empty())
     }
 
     /// The line of a token.
@@ -263,7 +269,7 @@ fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
 }
 
 /// The token of the request, and whether a cookie brings it.
-pub fn presented(headers: &HeaderMap) -> Option<(&str, bool)> {
+fn presented(headers: &HeaderMap) -> Option<(&str, bool)> {
     let bearer = text(headers, &header::AUTHORIZATION).and_then(|all| all.strip_prefix("Bearer "));
     bearer
         .map(|token| (token.trim(), false))

@@ -5,7 +5,7 @@ use tuskline_sdk::Address;
 
 use super::doctor::Doctor;
 use super::guesses::Guesses;
-use super::identity::{Access, Person, Refusal, presented};
+use super::identity::{Access, Person, Refusal};
 use super::reading::{Sessions, SharedFacts};
 use super::token::Key;
 
@@ -53,7 +53,7 @@ impl Site {
     /// # Errors
     /// Why nobody is answered.
     pub async fn person(&self, headers: &HeaderMap) -> Result<Person, Refusal> {
-        match presented(headers) {
+        match self.access.presented(headers) {
             Some((token, _)) => self.guesses.check(token, || self.access.person(headers)).await,
             None => self.access.person(headers),
         }

@@ -40,6 +40,16 @@ fn a_person_is_the_line_of_the_token() {
 }
 
 #[test]
+fn a_cookie_of_another_server_on_the_host_means_nothing_to_one_without_tokens() {
+    let cookie = headers(&[HOST, ("cookie", "tuskline_token=token of ada")]);
+    let found = Access::default().person(&cookie).expect("a person who looks");
+    assert!(found.role == VIEWER && !found.has_cookie);
+    assert_eq!(Access::default().person(&headers(&[HOST, ADA])), Err(Refusal::SignIn));
+    let far = Access { is_loopback: false, ..Access::default() };
+    assert_eq!(far.person(&cookie), Err(Refusal::SignIn));
+}
+
+#[test]
 fn a_person_without_a_token_looks_on_loopback_or_where_a_server_only_shows() {
     let far = |access| Access { is_loopback: false, ..access };
     let shows = |access| Access { read_only: true, ..access };
