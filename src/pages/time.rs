@@ -23,7 +23,7 @@ use super::site::Site;
 use super::words::{NOTHING, span_of};
 use crate::doctor::HORIZON;
 use crate::duration;
-use crate::facts::Facts;
+use crate::facts::{Facts, Health};
 use crate::store::rows::{Parameters, rows, value};
 use events::{AuditRow, Event};
 
@@ -128,10 +128,12 @@ impl Line {
     }
 }
 
-/// The lambdas of the acts, then those that need a person.
+/// The lambdas that are late, then those of the acts, then those that need a person.
 fn drawn(acts: &[AuditRow], facts: Option<&Facts>) -> Vec<String> {
-    let of_acts = acts.iter().filter_map(AuditRow::lambda);
-    let others = facts.into_iter().flat_map(|facts| &facts.lambdas).map(|row| row.lambda.as_str());
+    let rows = || facts.into_iter().flat_map(|facts| &facts.lambdas);
+    let late = rows().filter(|row| row.health == Health::Late).map(|row| row.lambda.as_str());
+    let of_acts = late.chain(acts.iter().filter_map(AuditRow::lambda));
+    let others = rows().map(|row| row.lambda.as_str());
     let known = |name: &&str| facts.is_none_or(|facts| facts.lambda(name).is_some());
     let mut names: Vec<String> = Vec::new();
     for name in of_acts.chain(others).filter(known) {

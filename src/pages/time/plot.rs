@@ -115,7 +115,7 @@ fn events(line: &Line, name: &str, kinds: &[&str], y: f64) -> Markup {
     html! {
         text .name x="0" y=(y + 20.0) { (name) }
         (base(y))
-        @for event in &own {
+        @for (no, event) in own.iter().enumerate() {
             @let from = x(line, event.at);
             @let to = event.ended_at.or(event.goes_on.then_some(line.until)).map(|end| x(line, end));
             @match to {
@@ -123,23 +123,25 @@ fn events(line: &Line, name: &str, kinds: &[&str], y: f64) -> Markup {
                     x=(format!("{from:.1}")) y=(y + 7.0) width=(format!("{:.1}", (to - from).max(3.0))) height="17" rx="3" {},
                 None => circle .dot cx=(format!("{from:.1}")) cy=(y + 16.0) r="4" {},
             }
-            @if let Some(place) = label(&event.what, from, &mut free) {
-                text x=(format!("{place:.0}")) y=(y + 20.0) { (short(&event.what, 30)) }
+            @let older = own.get(no + 1).map_or(LEFT, |older| x(line, older.at));
+            @if let Some((place, anchor)) = label(&event.what, from, older, &mut free) {
+                text x=(format!("{place:.0}")) y=(y + 20.0) text-anchor=(anchor) { (short(&event.what, 30)) }
             }
         }
     }
 }
 
-/// Where the text of an event stands, if it has room.
-fn label(text: &str, from: f64, free: &mut f64) -> Option<f64> {
-    let wide = 6.2 * text.chars().count().min(30) as f64;
-    let room = (*free).min(WIDE) - (from + 9.0);
-    let place = match (room >= wide, from - 9.0 - wide) {
-        (true, _) => Some(from + 9.0),
-        (false, before) if before >= LEFT && from <= *free => Some(before),
+/// Where the text of an event begins or ends, if it has room: behind the event, else before it.
+fn label(text: &str, from: f64, older: f64, free: &mut f64) -> Option<(f64, &'static str)> {
+    let wide = 7.0 * text.chars().count().min(30) as f64;
+    let (after, before) = (from + 9.0, from - 9.0);
+    let place = match ((*free).min(WIDE) - after >= wide, before - wide > older + 9.0) {
+        (true, _) => Some((after, "start")),
+        (false, true) if from <= *free => Some((before, "end")),
         _ => None,
     };
-    *free = place.map_or(from, |place| place.min(from)) - 6.0;
+    let left = if let Some((before, "end")) = place { before - wide } else { from };
+    *free = free.min(left - 6.0);
     place
 }
 
@@ -150,10 +152,14 @@ mod tests {
     #[test]
     fn texts_do_not_stand_on_each_other() {
         let mut free = WIDE;
-        assert_eq!(label("0123456789", 1_000.0, &mut free), Some(1_009.0));
-        assert_eq!(label("0123456789", 900.0, &mut free), Some(909.0));
+        let mut place = |from, older| label("0123456789", from, older, &mut free);
+        assert_eq!(place(1_000.0, 900.0), Some((1_009.0, "start")));
+        assert_eq!(place(900.0, 890.0), Some((909.0, "start")));
         // 890 has no room behind it, but before it.
-        assert_eq!(label("0123456789", 890.0, &mut free), Some(819.0));
-        assert_eq!(label("0123456789", 888.0, &mut free), None);
+        assert_eq!(place(890.0, 790.0), Some((881.0, "end")));
+        assert_eq!(place(888.0, 700.0), None);
+        // The text before 890 still stands there, and an older event would stand in the text.
+        assert_eq!(place(800.0, 700.0), Some((791.0, "end")));
+        assert_eq!(place(720.0, 700.0), None);
     }
 }
