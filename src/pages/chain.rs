@@ -84,10 +84,9 @@ impl Show for Chain {
     }
 
     fn body(&self, frame: &Frame) -> Markup {
-        const COLUMNS: [Column; 8] = [
-            Column::new("Task", "task_id", Kind::Link("tasks")),
+        const COLUMNS: [Column; 7] = [
+            Column::new("Task", "task_id", Kind::Link("tasks")).above("lambda"),
             Column::wide("Name", "name", Kind::Code),
-            Column::new("Lambda", "lambda", Kind::Link("lambdas")),
             Column::new("Status", "status", Kind::State),
             Column::wide("Parents", "parents", Kind::Code),
             Column::new("Waits for", "waits_for", Kind::Link("tasks")),

@@ -119,7 +119,7 @@ fn row(number: usize, line: &Finding) -> Markup {
         tr {
             td { span class={ "state " (shape) } { (word) } }
             th scope="row" { (line.examined) }
-            td {
+            td .text {
                 (line.said)
                 @if let Some(page) = line.page { span .why { (page) } }
                 @if let Some(remedy) = &line.command { (command(&format!("doctor-{number}"), remedy)) }

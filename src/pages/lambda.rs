@@ -18,8 +18,8 @@ use super::drawing::{bars, delays};
 use super::overview::{OBJECTIVE, gate_row, state, why};
 use super::parts::{self, Frame, Part, Show, encoded, figure};
 use super::site::Site;
-use super::table::{Column, Kind, plain, table, text};
-use super::words::{at_least, count, percent, rate, span, span_of};
+use super::table::{Column, Kind, fact, plain, table};
+use super::words::{at_least, count, percent, rate, span_of};
 use crate::facts::{Facts, LambdaRow};
 use crate::store::overview::{self, Count};
 use crate::store::rows::{rows, view};
@@ -165,7 +165,9 @@ impl Lambda {
             html! {
                 dl .pairs {
                     @for (name, value) in scale.as_object().into_iter().flatten() {
-                        @if !value.is_null() { div { dt { (name.replace('_', " ")) } dd { (text(value)) } } }
+                        @if name != "lambda" && !value.is_null() {
+                            div { dt { (label(name)) } dd { (fact(name, value)) } }
+                        }
                     }
                 }
             },
@@ -223,12 +225,7 @@ impl Lambda {
                 dl .pairs {
                     @for (name, value) in self.settings.as_object().into_iter().flatten() {
                         @if name != "name" && !value.is_null() {
-                            div {
-                                dt { (name.trim_end_matches("_ms").replace('_', " ")) }
-                                dd { @match (name.ends_with("_ms"), value.as_i64()) {
-                                    (true, Some(ms)) => (span(ms)), _ => (text(value))
-                                } }
-                            }
+                            div { dt { (label(name)) } dd { (fact(name, value)) } }
                         }
                     }
                 }
@@ -249,6 +246,11 @@ pub async fn limits(client: &Client, lambda: Option<&str>, most: i32) -> Result<
         }
     }
     Ok(limits)
+}
+
+/// A name of a field as words, without the unit.
+fn label(name: &str) -> String {
+    name.trim_end_matches("_ms").replace('_', " ")
 }
 
 /// The act that ends a limit.

@@ -135,7 +135,7 @@ pub const OPERATIONS: Listed = Listed {
         Column::wide("Looked at", "looked", Kind::Count),
         Column::wide("Spared", "spared", Kind::Count),
         Column::wide("Author", "author", Kind::Text),
-        Column::new("Begun", "begun_at", Kind::Age),
+        Column::wide("Begun", "begun_at", Kind::Age),
         Column::wide("Ended", "ended_at", Kind::Age),
     ],
 };
@@ -152,8 +152,7 @@ pub const AUDIT: Listed = Listed {
     columns: &[
         Column::new("When", "at", Kind::Age),
         Column::new("Actor", "actor", Kind::Text).above("person"),
-        Column::new("Act", "verb", Kind::Code),
-        Column::new("On", "subject", Kind::Text),
+        Column::new("Act", "verb", Kind::Code).above("subject"),
         Column::wide("Detail", "detail", Kind::Text),
     ],
 };

@@ -220,7 +220,7 @@ pub fn gate_row(frame: &Frame, gate: &Gate) -> Markup {
     let opens = gate.opens_in_ms.map(|ms| format!("opens in {}", super::words::span(ms)));
     html! {
         tr {
-            td {
+            td .text {
                 (gate.action) " "
                 @if !scope.is_empty() { (scope.join(", ")) " of " }
                 a href=(frame.to(&format!("lambdas/{}", gate.lambda))) { (gate.lambda) }

@@ -156,10 +156,10 @@ impl Show for Periodic {
             @if self.name.is_some() { p .crumb { a href=(frame.to("periodic")) { "Periodic tasks" } } }
             div .lead {
                 h1 { (self.title()) }
-                p {
+                @if self.name.is_none() { p {
                     (self.schedules.len()) @if self.and_more { "+" } " schedules; "
-                    (troubled) " have a problem, " (paused) " are paused"
-                }
+                    (troubled) " with a problem, " (paused) " paused"
+                } }
                 (parts::as_of(frame, self.every()))
             }
             @if self.schedules.is_empty() { p .muted { "None. tuskline.define_periodic() makes one." } }

@@ -18,6 +18,8 @@ pub enum Kind {
     Code,
     /// A number of things.
     Count,
+    /// The same, counted to a bound: the field `and_more` says that there are more.
+    Bounded,
     /// Milliseconds.
     Span,
     /// A time, shown as its age.
@@ -55,7 +57,7 @@ impl Column {
     }
 
     fn is_number(self) -> bool {
-        matches!(self.kind, Kind::Count | Kind::Span | Kind::Age)
+        matches!(self.kind, Kind::Count | Kind::Bounded | Kind::Span | Kind::Age)
     }
 }
 
@@ -110,12 +112,11 @@ fn cell(frame: &Frame, column: Column, row: &Value) -> Markup {
         return html! { td class=[class] { (NOTHING) @if let Some(text) = below { span .why { (text) } } } };
     }
     let shown = match column.kind {
-        Kind::Count => {
-            return number(
-                &field.as_i64().map_or_else(|| text(field), words::count),
-                column.is_wide,
-                false,
-            );
+        Kind::Count | Kind::Bounded => {
+            let is_bound = matches!(column.kind, Kind::Bounded) && row["and_more"] == true;
+            let shown = field.as_i64().map_or_else(|| text(field), words::count);
+            let shown = if is_bound { format!("{shown}+") } else { shown };
+            return number(&shown, column.is_wide, false);
         }
         Kind::Span => return number(&words::span_of(field.as_i64()), column.is_wide, false),
         Kind::Age => moment(field).map(|at| ago(frame, at)),
@@ -127,12 +128,24 @@ fn cell(frame: &Frame, column: Column, row: &Value) -> Markup {
         }
         Kind::Text => None,
     };
+    let longest = longest_word(&text(field)).max(below.as_deref().map_or(0, longest_word));
+    let breaks = match longest {
+        25.. => Some("text"),
+        13.. => Some("name"),
+        _ => None,
+    };
+    let class = [class, breaks].into_iter().flatten().collect::<Vec<_>>();
     html! {
-        td class=[class] {
+        td class=[(!class.is_empty()).then(|| class.join(" "))] {
             @match shown { Some(shown) => (shown), None => (text(field)) }
             @if let Some(text) = below { span .why { (text) } }
         }
     }
+}
+
+/// Characters of the longest word. A word above 24 may be broken, one above 12 on a narrow screen.
+fn longest_word(text: &str) -> usize {
+    text.split_whitespace().map(|word| word.chars().count()).max().unwrap_or(0)
 }
 
 /// A field as a text: a list with commas, a null as a dash.
@@ -144,6 +157,16 @@ pub fn text(field: &Value) -> String {
         Value::Bool(true) => "yes".to_owned(),
         Value::Bool(false) => "no".to_owned(),
         other => other.to_string(),
+    }
+}
+
+/// A field of a row that is shown whole: its name says the unit.
+pub fn fact(name: &str, field: &Value) -> String {
+    match (name.ends_with("_ms"), field.as_i64(), field.as_f64()) {
+        (true, _, Some(ms)) => words::span(ms as i64),
+        (false, Some(number), _) => words::count(number),
+        (false, None, Some(number)) => words::rate(number),
+        _ => moment(field).map_or_else(|| text(field), words::moment),
     }
 }
 

@@ -191,7 +191,7 @@ impl Task {
                     tbody { @for one in &self.explain {
                         tr {
                             th scope="row" { code { (text(&one["reason"])) } }
-                            td { (text(&one["detail"])) }
+                            td .text { (text(&one["detail"])) }
                             td .wide { code { (text(&one["cause"])) } }
                         }
                     } }

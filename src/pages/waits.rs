@@ -88,7 +88,7 @@ impl Show for Waits {
         const WAITS: [Column; 5] = [
             Column::new("Cause", "cause", Kind::Text),
             Column::new("Lambda", "lambda", Kind::Link("lambdas")),
-            Column::new("Tasks", "tasks", Kind::Count),
+            Column::new("Tasks", "tasks", Kind::Bounded),
             Column::wide("Ended in 5 min", "ended", Kind::Count),
             Column::wide("Waited, p95", "p95_ms", Kind::Span),
         ];

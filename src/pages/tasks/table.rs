@@ -30,7 +30,7 @@ fn row(frame: &Frame, found: &Found, task: &Value) -> Markup {
     };
     html! {
         tr {
-            td {
+            td .text {
                 a .mono href=(frame.to(&format!("tasks/{id}"))) { (id) }
                 span .why { span .narrow { (lambda) } }
             }
