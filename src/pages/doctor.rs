@@ -117,8 +117,7 @@ fn row(number: usize, line: &Finding) -> Markup {
     let (shape, word) = if line.fails() { ("hot", "fail") } else { ("warm", "warn") };
     html! {
         tr {
-            td { span class={ "state " (shape) } { (word) } }
-            th scope="row" { (line.examined) }
+            th scope="row" { span class={ "state " (shape) } { (word) } span .why { (line.examined) } }
             td .text {
                 (line.said)
                 @if let Some(page) = line.page { span .why { (page) } }

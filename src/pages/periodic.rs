@@ -57,6 +57,9 @@ impl Periodic {
         }
         let and_more = schedules.len() > MOST;
         schedules.truncate(MOST);
+        for one in &mut schedules {
+            one["words"] = words(one).into();
+        }
         let next = name.as_ref().map(|_| next_ticks(&schedules[0])).unwrap_or_default();
         Ok(Some(Self { schedules, and_more, name, next }))
     }
@@ -68,6 +71,7 @@ impl Periodic {
         let zone: Option<chrono_tz::Tz> = text(&schedule["zone"]).parse().ok();
         let fields = [
             ("cron", "cron"),
+            ("in words", "words"),
             ("zone", "zone"),
             ("missed ticks", "missed"),
             ("overlap", "overlap"),
@@ -104,6 +108,12 @@ impl Periodic {
             }
         }
     }
+}
+
+/// The cron of a schedule in words; none: this build does not read it.
+fn words(schedule: &Value) -> Option<String> {
+    let (cron, zone) = (schedule["cron"].as_str()?, schedule["zone"].as_str()?);
+    Some(CronSchedule::parse(cron, zone).ok()?.words())
 }
 
 /// The next ticks of a schedule that is not paused.
@@ -144,7 +154,7 @@ impl Show for Periodic {
         const COLUMNS: [Column; 7] = [
             Column::new("Schedule", "name", Kind::Link("periodic")).above("problem"),
             Column::new("Lambda", "lambda", Kind::Link("lambdas")),
-            Column::wide("Cron", "cron", Kind::Code).above("zone"),
+            Column::wide("When", "words", Kind::Text).above("zone"),
             Column::wide("Last tick", "last_tick", Kind::Age),
             Column::wide("Last task", "last_task", Kind::Link("tasks")).above("last_status"),
             Column::new("Next", "next_tick", Kind::Age),

@@ -14,7 +14,7 @@ use serde_json::Value;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error};
 
-use super::act::links;
+use super::act::link;
 use super::asked::Asked;
 use super::identity::Person;
 use super::parts::{self, Frame, Part, Show, command, time};
@@ -170,9 +170,15 @@ impl Task {
             (true, _) => &[("retry", "Retry…")],
             (false, _) => &[("cancel", "Cancel…")],
         };
+        let others = [("lambda", lambda), ("ids", &*id)];
         html! {
-            (links(frame, acts, &[("task", &id)]))
-            @if waits { (links(frame, &[("priority", "Priority…"), ("collection", "Collection…")], &[("lambda", lambda), ("ids", &id)])) }
+            p .acts {
+                @for (act, words) in acts { (link(frame, act, &[("task", &id)], words)) }
+                @if waits {
+                    (link(frame, "priority", &others, "Priority…"))
+                    (link(frame, "collection", &others, "Collection…"))
+                }
+            }
         }
     }
 

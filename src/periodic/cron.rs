@@ -88,6 +88,12 @@ impl CronSchedule {
         self.zone
     }
 
+    /// The cron in words, without its zone: `At 02:30.`
+    #[cfg(feature = "pages")]
+    pub fn words(&self) -> String {
+        self.cron.describe()
+    }
+
     /// The first tick after an instant; none: there is none for thousands of years.
     ///
     /// # Errors

@@ -45,12 +45,12 @@ pub struct Group {
 /// Rides the index audit_at. Acts on single tasks, and looks at them, are no events. Many acts of one
 /// kind in a second are one: a definition of an application changes many lambdas.
 const ACTS: &str = "
-    select min(a.at) as at, a.actor, a.verb, min(a.subject) as subject, min(a.detail) as detail,
-           count(*) as acts
+    select min(a.at) as at, concat_ws(' as ', a.person, a.actor) as actor, a.verb,
+           min(a.subject) as subject, min(a.detail) as detail, count(*) as acts
       from (select * from tuskline.acts v where v.at > $1 and v.at <= $2
              order by v.at desc limit 1000) a
      where a.verb <> all ('{show_contents,cancel,retry,unblock}')
-     group by date_trunc('second', a.at), a.actor, a.verb,
+     group by date_trunc('second', a.at), a.person, a.actor, a.verb,
               case when a.verb !~ '^(define|alter)' then a.subject end,
               case when a.verb !~ '^(define|alter)' then a.detail end
      order by 1 desc limit 201";

@@ -17,7 +17,7 @@ use super::{Bounds, Filter, Source, Step, Tasks, list};
 /// Most pages that a look reads.
 pub const MOST_PAGES: i64 = 20_000;
 /// The part of them that the steps may plan with. The rest is for what stands around them.
-const PLANNED_PAGES: i64 = 17_000;
+const PLANNED_PAGES: i64 = 15_000;
 /// Time for the steps.
 const PATIENCE: Duration = Duration::from_millis(400);
 /// Rows of each kind in the first step, and the least in one. With words, the least is the first.
