@@ -110,7 +110,7 @@ async fn a_deploy_defines_its_schedules_and_changes_nothing_the_second_time() {
     assert!(client.resume_periodic("nightly", None).await.unwrap());
     let task = client.run_periodic("nightly", None).await.unwrap().unwrap();
     let made = "select concat_ws(' ', lambda, payload->>'kind', collection, priority, status) from tuskline.tasks where id = $1";
-    assert_eq!(db.ask::<String>(made, &[&task]).await, "work daily reports high enqueued");
+    assert_eq!(db.ask::<String>(made, &[&task.0]).await, "work daily reports high enqueued");
     assert_eq!(client.run_periodic("none", None).await.unwrap(), None);
     assert!(client.drop_periodic("nightly", None).await.unwrap());
     assert!(!client.drop_periodic("nightly", None).await.unwrap());

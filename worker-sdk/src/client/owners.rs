@@ -20,7 +20,7 @@ use crate::client::verbs::{
 use crate::db::Parameters;
 use crate::db::json::{JsonText, checked};
 use crate::error::{Error, ErrorKind};
-use crate::task::{GateId, LimitId, Privilege};
+use crate::task::{GateId, LimitId, Privilege, TaskId};
 
 impl<S: Sender> Client<S> {
     /// Defines a lambda with the default settings; `false`: it was defined already.
@@ -252,8 +252,10 @@ impl<S: Sender> Client<S> {
         &self,
         name: &str,
         reason: Option<&str>,
-    ) -> Result<Option<i64>, Error> {
-        Ok(self.call(RUN_PERIODIC, "v", json!({ "name": name, "reason": reason })).await?.get(0))
+    ) -> Result<Option<TaskId>, Error> {
+        let with = json!({ "name": name, "reason": reason });
+        let task: Option<i64> = self.call(RUN_PERIODIC, "v", with).await?.get(0);
+        Ok(task.map(TaskId))
     }
 
     /// Deletes a schedule. The tasks that it made stay. `false`: no such name.
