@@ -11,7 +11,7 @@ pub type Outcome = anyhow::Result<ExitCode>;
 const GLOBAL: &str = "Global options";
 
 /// Options of every command.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct Global {
     /// PostgreSQL address, postgresql://user@host/database; else DATABASE_URL, else the server of
     /// a running `tuskline dev`.

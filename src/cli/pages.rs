@@ -12,7 +12,7 @@ use axum::http::HeaderName;
 use clap::Args;
 
 use super::failure::WrongCall;
-use crate::pages::{self, Access, Proxy, Token};
+use crate::pages::{self, Access, Proxy, Token, VIEWER};
 use crate::port_tls::PortTls;
 
 /// Heading of these options.
@@ -92,11 +92,16 @@ fn base(text: &str) -> Result<String, String> {
 }
 
 impl PagesArgs {
-    /// The pages. None: the port answers probes and metrics only.
+    /// The pages; `role` is that of a person without a token. None: the port answers probes and metrics
+    /// only.
     ///
     /// # Errors
     /// A file is bad, or a secret would cross a network in the clear.
-    pub fn options(self, listen: Option<SocketAddr>) -> Result<Option<pages::Options>> {
+    pub fn options(
+        self,
+        listen: Option<SocketAddr>,
+        role: Option<&str>,
+    ) -> Result<Option<pages::Options>> {
         let Some(listen) = listen else { return Ok(None) };
         let is_loopback = listen.ip().is_loopback();
         let tokens = self.token_file.as_deref().map(tokens).transpose()?;
@@ -111,6 +116,7 @@ impl PagesArgs {
             )));
         }
         let access = Access {
+            role: role.filter(|role| !role.is_empty()).unwrap_or(VIEWER).to_owned(),
             read_only: self.read_only,
             is_loopback,
             tokens: tokens.unwrap_or_default(),
@@ -262,8 +268,18 @@ mod tests {
     #[test]
     fn pages_are_where_a_secret_is_safe() {
         let of = |args: PagesArgs, listen: &str| {
-            args.options(Some(listen.parse().expect("an address"))).map(|found| found.is_some())
+            let listen = Some(listen.parse().expect("an address"));
+            args.options(listen, None).map(|found| found.is_some())
         };
+        let role = |role: Option<&str>| {
+            let listen = Some(SocketAddr::from(([127, 0, 0, 1], 1)));
+            let found = PagesArgs::default().options(listen, role).expect("pages");
+            found.expect("pages").access.role
+        };
+        assert_eq!(
+            [role(None), role(Some("")), role(Some("auditor"))],
+            [VIEWER, VIEWER, "auditor"]
+        );
         let read_only = || PagesArgs { read_only: true, ..PagesArgs::default() };
         assert!(of(PagesArgs::default(), "127.0.0.1:1").expect("pages"));
         assert!(!of(PagesArgs::default(), "10.0.0.1:1").expect("no pages"));

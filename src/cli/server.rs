@@ -99,7 +99,8 @@ fn text_of(report: &migrate::Report) -> String {
 }
 
 pub async fn serve(global: &Global, args: ServeArgs, end: CancellationToken) -> Result<()> {
-    let address = database::find_given(global)?;
+    // The server stays what its login is. The role is that of people without a token.
+    let address = database::find_given(&Global { role: None, ..global.clone() })?;
     tracing::info!("{}", database::shown(&address));
     let archive = args.archive_dir.map(Directory::open).transpose()?;
     let statistics_retention = args.statistics_retention;
@@ -109,7 +110,7 @@ pub async fn serve(global: &Global, args: ServeArgs, end: CancellationToken) -> 
         roles: args.roles,
         listen: args.listen,
         tls: args.pages.tls()?,
-        pages: args.pages.options(args.listen)?,
+        pages: args.pages.options(args.listen, global.role.as_deref())?,
         installation: named.unwrap_or_else(|| DEFAULT_INSTALLATION.to_owned()),
         janitor,
         ..Options::default()

@@ -8,7 +8,7 @@ use maud::{Markup, html};
 const WIDE: f64 = 92.0;
 const HIGH: f64 = 20.0;
 
-/// Delays in ms as a line, beside an objective. What is above the objective is drawn again.
+/// Delays in ms as a line, beside an objective. The part above the objective is drawn again.
 pub fn delays(ms: &[Option<i64>], objective: i64) -> Markup {
     let most = ms.iter().flatten().copied().max().unwrap_or(0).max(objective * 6 / 5);
     let y = |ms: i64| HIGH - 1.0 - (HIGH - 2.0) * ms as f64 / most as f64;

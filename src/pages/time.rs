@@ -47,7 +47,7 @@ pub struct Span {
 }
 
 impl Span {
-    /// Reads `until=` and `span=`. What is wrong with them is a sentence.
+    /// Reads `until=` and `span=`. A mistake is a sentence.
     pub fn of(until: Option<&String>, span: Option<&String>) -> Result<Self, String> {
         let span = span.map_or("1h", String::as_str).to_owned();
         let length = duration::parse(&span).ok().and_then(|span| TimeDelta::from_std(span).ok());

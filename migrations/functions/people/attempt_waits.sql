@@ -32,13 +32,15 @@ language sql stable security definer set search_path = pg_catalog, pg_temp set j
     select null, t.attempt + 1, null, null, null, false
       from t where t.status in ('new', 'enqueued', 'retriable_failure')
   ), w as (
-    select a.*, t.now, lag(a.ended_at) over o as before, row_number() over o = 1 as is_first,
+    select a.*, t.now, lag(a.ended_at) over o as before,
            t.parents_ended_at - t.created_at as dependency,
-           case when row_number() over o = 1
+           case when a.is_first
                 then greatest(t.due_at, t.parents_ended_at)
                 when not lag(a.is_last) over o
                 then coalesce(lag(a.retry_at) over o, lag(a.ended_at) over o) end as due_at
-      from a cross join t window o as (order by a.fence)
+      from (select a.*, row_number() over (order by a.fence) = 1
+                        and count(*) over () <= 100 as is_first from a) a
+           cross join t window o as (order by a.fence)
   ), g as ( -- pauses that may have held it, by the number of their gate
     select range_agg(tstzrange(p.set_at, p.opened_at)) as paused
       from (select min(u.at) filter (where u.verb = 'gate') as set_at,

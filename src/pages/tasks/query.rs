@@ -59,7 +59,7 @@ pub struct Query {
     pub filter: Filter,
 }
 
-/// Reads a text at a time. What is wrong with it is a sentence.
+/// Reads a text at a time. Its mistake is a sentence.
 pub fn parse(text: &str, now: DateTime<Utc>) -> Result<Query, String> {
     if text.len() > LONGEST {
         return Err(format!("A search has at most {LONGEST} bytes, this one has {}.", text.len()));

@@ -86,6 +86,35 @@ async fn each_page_answers_and_escapes_what_users_wrote() {
 }
 
 #[tokio::test]
+async fn a_task_of_ten_thousand_attempts_has_a_page_of_the_newest() {
+    let db = Db::with_lambda("work").await;
+    let task = db.schedule("work").await;
+    db.run(&format!(
+        "insert into tuskline.task_failure (task_id, fence, attempt, executor_id, error_class, message,
+                                            fingerprint, failed_at, outcome, started_at, retry_at)
+         select {task}, n, n, 1, 'error', 'no ' || n, 'f', now() - (10000 - n) * interval '1 s',
+                'retriable_failure', now() - (10000.5 - n) * interval '1 s',
+                now() - (9999.75 - n) * interval '1 s'
+           from generate_series(1, 10000) n;
+         update tuskline.task set status = 'retriable_failure', attempt = 10000 where id = {task}"
+    ))
+    .await;
+    let (address, token, serving) = served_pages(&db, Options::default()).await;
+    let (status, body) = page(address, &format!("/tasks/{task}?format=json")).await;
+    let facts: serde_json::Value = serde_json::from_str(&body).unwrap();
+    let attempts = facts["attempts"].as_array().unwrap();
+    assert_eq!((status, attempts.len(), &facts["more_attempts"]), (200, 100, &true.into()));
+    let of = |nth: usize| (attempts[nth]["attempt"].as_i64(), attempts[nth]["retry_ms"].as_i64());
+    assert_eq!(of(0).0, Some(10_001));
+    assert_eq!([of(1), of(99)], [(Some(10_000), Some(250)), (Some(9_902), Some(250))]);
+    let (status, body) = page(address, &format!("/tasks/{task}")).await;
+    assert!(status == 200 && body.contains("100 of more, the newest first"), "{body}");
+    assert!(body.len() < 100_000, "{}", body.len());
+    token.cancel();
+    serving.await.unwrap();
+}
+
+#[tokio::test]
 async fn what_is_not_there_is_said() {
     let db = Db::new().await;
     let (address, token, serving) = served_pages(&db, Options::default()).await;
