@@ -38,7 +38,8 @@ async fn serve(db: &Db, pages: Router) -> (SocketAddr, CancellationToken, JoinHa
 
 /// The answer to a GET: status line, headers and body.
 pub async fn get(address: SocketAddr, path: &str) -> String {
-    ask(address, &format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n")).await
+    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    ask(address, &request).await
 }
 
 /// The answer to a request.
