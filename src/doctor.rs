@@ -39,7 +39,7 @@ pub use self::finding::Found;
 pub use self::finding::{Finding, Verdict};
 pub use self::horizon::LINE as HORIZON;
 
-/// What an examination takes from its caller.
+/// Arguments of an examination.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Free space on the disk of the database, e.g. `120GB`, if it cannot be read.

@@ -64,7 +64,7 @@ struct Health {
     roles: RoleHealth,
 }
 
-/// What the port has beside probes and metrics.
+/// Other things of the port, beside probes and metrics.
 #[derive(Debug, Clone)]
 pub struct Beside {
     /// The pages.
@@ -100,7 +100,7 @@ pub async fn serve(
     let _ = timeout(CONNECTION_DEADLINE, ended).await;
 }
 
-/// What the port answers.
+/// The answers of the port.
 #[derive(Clone)]
 struct Port {
     all: Router,

@@ -130,7 +130,7 @@ pub fn router(address: Address, options: Options) -> Router {
 /// Largest body of a form, in bytes.
 const LARGEST_FORM: usize = 16_384;
 
-/// What no page and no file may do in a browser.
+/// Forbids to each page and file what none needs in a browser.
 async fn guarded(mut answer: Response) -> Response {
     let headers = answer.headers_mut();
     for (name, value) in [

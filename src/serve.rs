@@ -42,7 +42,7 @@ pub struct Options {
     pub roles: Vec<Role>,
     /// Where `/healthz` and `/readyz` answer; none: nowhere.
     pub listen: Option<SocketAddr>,
-    /// Who may look at the pages there, and act. None: there are no pages.
+    /// People who may look at the pages there, and act. None: there are no pages.
     #[cfg(feature = "pages")]
     pub pages: Option<crate::pages::Options>,
     /// Certificates of the port.

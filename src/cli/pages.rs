@@ -18,7 +18,7 @@ use crate::port_tls::PortTls;
 /// Heading of these options.
 const PAGES: &str = "Options of the pages";
 
-/// Who may look, who may act, and where the pages are.
+/// People who may look or act, and where the pages are.
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = PAGES)]
 pub struct PagesArgs {
@@ -130,7 +130,7 @@ impl PagesArgs {
         Ok(is_there.then_some(pages::Options { access, base }))
     }
 
-    /// What the port needs for TLS.
+    /// The certificate and key of the port.
     ///
     /// # Errors
     /// A file is bad.

@@ -55,7 +55,7 @@ fn address(frame: &Frame, name: &str, members: &[(&str, &str)]) -> String {
 /// Longest reason.
 const LONGEST_REASON: usize = 200;
 
-/// What a person sends to confirm.
+/// The form that confirms an act.
 #[derive(Debug)]
 struct Sent {
     preview: String,
@@ -78,7 +78,7 @@ impl Sent {
 
 /// The end of a confirmation.
 enum Done {
-    /// What the function answered, and where it leads.
+    /// The answer of the function, and the page to go to.
     Acted(String, String),
     /// The preview again, with a note.
     Again(Seen, String),
@@ -86,7 +86,7 @@ enum Done {
     Missing,
 }
 
-/// What an act would do.
+/// The preview of an act.
 pub async fn preview(
     State(site): State<Arc<Site>>,
     asked: Asked,
@@ -184,7 +184,7 @@ async fn perform_in(
     Ok(Done::Acted(outcome, to))
 }
 
-/// What a confirmation lacks.
+/// The part that a confirmation lacks.
 fn wrong(given: &Given, seen: &Seen, sent: &Sent, then: i64) -> Option<String> {
     let length = sent.reason.chars().count();
     if given.act.has_reason && !(1..=LONGEST_REASON).contains(&length) {

@@ -33,7 +33,7 @@ pub struct Asked {
     pub headers: HeaderMap,
 }
 
-/// A request, whoever sends it.
+/// A request of any sender.
 #[derive(Debug)]
 pub struct Nobody(pub Asked);
 
@@ -90,7 +90,7 @@ impl Asked {
         site.sessions.of(&self.person.role, Access::Read, work).await
     }
 
-    /// What was found; `ReadError::Unknown` if nothing was.
+    /// The thing that was found; `ReadError::Unknown` if there is none.
     pub fn found<T>(
         &self,
         read: Result<(Moment, Option<T>), ReadError>,

@@ -92,7 +92,7 @@ fn last(facts: &Facts, age_ms: i64) -> Markup {
     }
 }
 
-/// What to type first.
+/// The first commands to type.
 #[derive(Debug, Serialize)]
 pub struct Nothing {
     /// No lambda is defined.

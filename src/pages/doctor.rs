@@ -1,7 +1,7 @@
 //! The doctor's lines that are not ok, for all open overviews.
 //!
-//! Promises: it examines only while somebody looks, at most every [`EVERY`], and no page waits for it for
-//! longer than [`FIRST`]. It examines as the server's login, not as the reader: its lines have no
+//! Promises: it examines only while an overview is open, at most every [`EVERY`], and no page waits for
+//! it for longer than [`FIRST`]. It examines as the server's login, not as the reader: its lines have no
 //! contents of tasks.
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -38,7 +38,7 @@ impl Examined {
         self.lines.iter().any(Finding::fails)
     }
 
-    /// What it says of a part.
+    /// Its lines about a part.
     pub fn of(&self, part: &str) -> Vec<String> {
         self.lines
             .iter()

@@ -34,7 +34,7 @@ impl File {
 /// The style of all pages.
 pub static STYLE: LazyLock<File> =
     LazyLock::new(|| File::new("style.css", "text/css; charset=utf-8", include_str!("style.css")));
-/// What the pages do beyond HTML.
+/// The script of the pages.
 pub static SCRIPT: LazyLock<File> = LazyLock::new(|| {
     File::new("pages.js", "text/javascript; charset=utf-8", include_str!("pages.js"))
 });

@@ -37,7 +37,7 @@ impl Guesses {
     /// Looks a token up. A wrong one waits for its turn.
     ///
     /// # Errors
-    /// What the look-up says; or too many guesses.
+    /// The refusal of the look-up, or too many guesses.
     pub async fn check<T>(
         &self,
         token: &str,

@@ -35,7 +35,7 @@ pub struct Proxy {
     pub roles: BTreeMap<String, String>,
 }
 
-/// Who may look, and who may act.
+/// People who may look, and people who may act.
 #[derive(Debug, Clone)]
 pub struct Access {
     /// The role of a person without a token.

@@ -62,7 +62,7 @@ const BREAKER: &str = "
            next_probe_at, trips, author, set_at
       from tuskline.breakers where lambda = $1";
 
-/// What the page reads beside the facts of all lambdas.
+/// The facts of the page beside those of all lambdas.
 #[derive(Debug)]
 pub struct Read {
     settings: Value,

@@ -74,11 +74,11 @@ pub struct List {
     pub and_more: bool,
 }
 
-/// What a list shows.
+/// A kind of list.
 #[derive(Debug)]
 pub struct Listed {
     title: &'static str,
-    /// What the rows are, after their number.
+    /// The name of the rows, after their number.
     are: &'static str,
     none: &'static str,
     view: &'static str,

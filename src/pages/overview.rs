@@ -27,12 +27,12 @@ const KEPT: f64 = 0.95;
 /// Rows of lambdas on this page. The others are quiet: rows that need a person come first.
 const MOST_ROWS: usize = 50;
 
-/// What the overview shows.
+/// The facts of the overview.
 #[derive(Debug, Serialize)]
 pub struct Overview {
     #[serde(flatten)]
     pub facts: Arc<Facts>,
-    /// What the doctor says; none: it has not ended yet.
+    /// The last examination; none: it has not ended yet.
     pub doctor: Option<Arc<Examined>>,
     #[serde(skip)]
     pub every: Duration,
@@ -90,7 +90,7 @@ impl Show for Overview {
     }
 }
 
-/// Only these states are coloured. A gate is somebody's decision.
+/// Only these states are coloured. A gate is the decision of a person.
 pub fn needs_a_person(health: Health) -> bool {
     matches!(health, Health::NoWorker | Health::Breaker | Health::Late | Health::Failing)
 }

@@ -1,4 +1,4 @@
-//! What all pages have: the shell around the facts, and the parts that several pages draw.
+//! Parts of all pages: the shell around the facts, and the parts that several pages draw.
 //!
 //! Promises: every function here is pure; a part has a class and no style; a text is escaped once.
 
@@ -13,7 +13,7 @@ use super::files;
 use super::identity::NOBODY;
 use super::words::{self, NOTHING};
 
-/// What a page shows. Its JSON has the same facts.
+/// The contents of a page. Its JSON has the same facts.
 pub trait Show: Serialize {
     /// The title, without the name of the installation.
     fn title(&self) -> String;
@@ -88,7 +88,7 @@ impl Theme {
     }
 }
 
-/// What a page knows of its surroundings.
+/// The surroundings of a page.
 #[derive(Debug, Clone)]
 pub struct Frame {
     /// The path before every address, without a slash at its end.

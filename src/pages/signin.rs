@@ -159,7 +159,7 @@ mod tests {
             "//evil.example",
             "/\\evil.example",
             "\\\\evil.example",
-            "https://evil.example",
+            "https://evil.example.com",
             "https:evil.example",
             "javascript:alert(1)",
             "evil.example",

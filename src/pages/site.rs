@@ -1,4 +1,4 @@
-//! What all pages of a server share.
+//! State that all pages of a server share.
 
 use axum::http::HeaderMap;
 use tuskline_sdk::Address;
@@ -12,7 +12,7 @@ use super::token::Key;
 /// Where the pages are, and who may see them.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// Who may look, and who may act.
+    /// People who may look, and people who may act.
     pub access: Access,
     /// The path before every address: empty, or like `/tuskline`.
     pub base: String,

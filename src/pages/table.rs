@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::parts::{Frame, ago, encoded, number};
 use super::words::{self, NOTHING};
 
-/// What a field is.
+/// The kind of a field.
 #[derive(Debug, Clone, Copy)]
 pub enum Kind {
     /// A text.

@@ -44,7 +44,7 @@ pub struct Task {
     pub contents: Option<Contents>,
 }
 
-/// What a task holds.
+/// The contents of a task.
 #[derive(Debug, Serialize)]
 pub struct Contents {
     pub payload: Option<String>,

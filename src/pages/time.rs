@@ -74,7 +74,7 @@ pub struct Line {
     pub and_more: bool,
     /// How slow tasks started.
     pub delays: Vec<Delay>,
-    /// What the doctor says now of sessions that keep dead rows: they slow all statements.
+    /// Lines of the doctor about sessions that keep dead rows: they slow all statements.
     pub horizon: Vec<String>,
     #[serde(skip)]
     lambdas: Vec<String>,

@@ -11,7 +11,7 @@ use sha2::Sha256;
 /// How long a preview may be confirmed.
 const LIFE: TimeDelta = TimeDelta::minutes(10);
 
-/// What a preview was of.
+/// The subject of a preview.
 #[derive(Debug, Clone, Copy)]
 pub struct Shown<'a> {
     /// The statement.

@@ -139,7 +139,7 @@ impl Link {
                 }
             }
         }
-        // Whoever waits for an answer hears that none comes.
+        // A call that waits for an answer learns that none comes.
         self.answers.lock().unwrap().clear();
     }
 

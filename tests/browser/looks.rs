@@ -14,7 +14,7 @@ const FIRST_PAINT: u64 = 30_000;
 /// The narrowest screen.
 const NARROWEST: u32 = 320;
 
-/// What reaches beyond the right edge of the screen, unless it scrolls by itself.
+/// Elements that reach beyond the right edge of the screen, unless it scrolls by itself.
 const BEYOND: &str = "[...document.querySelectorAll('body *')]
     .filter((one) => one.getBoundingClientRect().right > WIDTH + 0.5
       && !one.closest('.scroll, .sr, .skip') && one.checkVisibility()).slice(-3)

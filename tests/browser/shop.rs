@@ -137,7 +137,7 @@ async fn worker(db: &Db, host: &str, pid: i32, lambdas: &[&str], lease: &str) ->
     ScriptedWorker { client, executor, queues: queues.iter().map(|row| row.get(0)).collect() }
 }
 
-/// What an executor counted in a minute.
+/// Counts of an executor in a minute.
 async fn report(db: &Db, executor: i64, queues: &[i32], minute: u32) {
     let (mut of, mut counters, mut amounts) = (String::new(), String::new(), String::new());
     let mut add = |queue: i32, counter: i64, amount: i64| {

@@ -15,7 +15,7 @@ pub struct Tab {
     clicks: AtomicUsize,
 }
 
-/// What was loaded for a page.
+/// The files that were loaded for a page.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Loaded {
     pub requests: usize,
@@ -220,7 +220,7 @@ impl Tab {
         panic!("Tab never comes to {words:?}");
     }
 
-    /// What the page complained about since a place: errors, and what its policy refused.
+    /// Complaints of the page since a place: errors, and what its policy refused.
     pub fn complaints(&self, from: usize) -> Vec<String> {
         let events = self.link.since(&self.session, from).into_iter();
         let messages = events.filter_map(|one| {
@@ -241,7 +241,7 @@ impl Tab {
         messages.collect()
     }
 
-    /// What was loaded since a place.
+    /// The files that were loaded since a place.
     pub fn loaded(&self, from: usize) -> Loaded {
         let events = self.link.since(&self.session, from).into_iter();
         let ended = events.filter(|one| one.method == "Network.loadingFinished");

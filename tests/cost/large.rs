@@ -26,7 +26,7 @@ const FIRST_LOOK: i64 = 200_000;
 const LOOK_STATEMENTS: i64 = 25;
 
 const FILL: &str = include_str!("large.sql");
-/// What autovacuum does in a database that runs.
+/// The work of autovacuum in a database that runs.
 const VACUUM: &str = "
     vacuum analyze tuskline_core.task_0, tuskline.task_failure, tuskline.dead_letter, tuskline.timer,
       tuskline.executor, tuskline.lease, tuskline.queue, tuskline.lambda, tuskline.queue_statistic,

@@ -43,7 +43,7 @@ const NOT_OURS: &[&str] = &[
     "metrics::a_scrape_without_a_database_says_so",
     "metrics::a_slow_client_gets_the_answer_of_a_slow_scrape",
     "metrics::a_worker_whose_port_is_taken_does_not_start",
-    // What the pages refuse before they ask the database, and how they show texts.
+    // Refusals of the pages before they ask the database, and how they show texts.
     "pages_attacks::no_act_is_done_by_a_get_or_on_a_server_that_only_shows",
     "pages_attacks::no_other_site_sends_a_post",
     "pages_attacks::a_thousand_tasks_need_their_number_and_every_act_its_reason",

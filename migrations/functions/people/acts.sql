@@ -9,7 +9,7 @@ select a.at, a.actor, a.verb, a.subject,
 comment on view tuskline.acts is
   'Acts of operators and owners. detail: null for a reader who may not inspect each closed lambda.';
 
--- Returns what a task holds, as it is stored, and writes the audit: somebody has looked.
+-- Returns what a task holds, as it is stored, and notes the look in the audit.
 create or replace function tuskline.show_contents(
   p_task bigint, out payload text, out output text, out checkpoint text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$

@@ -3,7 +3,7 @@
 -- dependency: from the schedule until its last parent ended. retry: from the failure before to the
 -- due time of the attempt. gate: from then on, while a pause held it, as the audit tells. rest:
 -- until a worker had it: a limit, an order, or no free worker. The last row is the attempt to come.
--- What a task does not keep is null: after a terminal end, when somebody retried it. A snooze
+-- A part that a task does not keep is null: after a terminal end and a retry by a person. A snooze
 -- leaves no trace, so its time counts as rest.
 -- It tells times, so nothing asks for a right.
 create or replace function tuskline.attempt_waits(p_task bigint)

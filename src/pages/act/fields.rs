@@ -14,7 +14,7 @@ pub struct Field {
     pub default: Option<&'static str>,
 }
 
-/// What the value of a field may be.
+/// The values that a field takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Text,

@@ -1,4 +1,4 @@
-//! What the address of an act says: arguments of its function, as values and as SQL to copy.
+//! The address of an act: arguments of its function, as values and as SQL to copy.
 //!
 //! Promises: a field that the act does not have is refused, not left out, because a filter with a
 //! misspelt field would match more tasks. An empty field is not given.
@@ -57,7 +57,7 @@ impl Given {
         self.texts.get(name).map(String::as_str)
     }
 
-    /// What is still to be said.
+    /// The arguments that are still missing, in a sentence.
     pub fn missing(&self) -> Option<String> {
         let needed = self.act.fields().filter(|field| field.is_required);
         let lacks = |field: &&Field| self.text(field.name).is_none();
@@ -81,7 +81,7 @@ impl Given {
         fixed.chain(given).collect()
     }
 
-    /// Those of them that choose tasks, for a count of at most so many.
+    /// The arguments that choose tasks, for a count of at most so many.
     pub fn filter(&self, most: i64) -> Value {
         let mut chosen = self.arguments();
         let is_filter = |name: &str| FILTER.iter().any(|field| field.argument == name);

@@ -32,7 +32,7 @@ pub struct Preview {
     pub may: bool,
     /// Why not.
     pub why: Option<Why>,
-    /// What is still to be said, or why the preview is shown again.
+    /// The arguments that are missing, or why the preview is shown again.
     pub note: Option<String>,
     /// To be sent with the confirmation.
     pub preview: Option<String>,

@@ -1,4 +1,4 @@
-//! What a preview reads: the thing, the right of the role, the tasks counted now, and a sample.
+//! The facts of a preview: the thing, the right of the role, the tasks counted now, and a sample.
 //!
 //! Promises: nothing changes. Tasks are counted to [`MOST`].
 
@@ -19,7 +19,7 @@ pub const MOST: i64 = 100_000;
 /// Tasks in the sample.
 const SAMPLE: usize = 5;
 
-/// What the database says of an act.
+/// The facts of an act from the database.
 #[derive(Debug)]
 pub struct Seen {
     /// The thing that it changes, or the tasks of a chain.
@@ -153,7 +153,7 @@ impl Of {
         }
     }
 
-    /// What is not there.
+    /// The text for a thing that is not there.
     pub fn missing(self) -> &'static str {
         match self {
             Self::Task => "no task has this id, or its retention is over",

@@ -15,7 +15,7 @@ pub struct ActKind {
     pub name: &'static str,
     /// The function that it calls.
     pub verb: Verb,
-    /// What it changes.
+    /// The thing that it changes.
     pub of: Of,
     /// One of these rights on the lambda is needed.
     pub rights: &'static [&'static str],
@@ -25,7 +25,7 @@ pub struct ActKind {
     pub fields: &'static [&'static [Field]],
     /// Heading and button. `{x}` is the field `x`, `{tasks}` the number of tasks.
     pub title: &'static str,
-    /// What happens then.
+    /// The consequence, in a sentence or two.
     pub happens: &'static str,
     /// How to take it back.
     pub undo: &'static str,
@@ -33,7 +33,7 @@ pub struct ActKind {
     pub has_reason: bool,
 }
 
-/// What an act changes.
+/// The thing that an act changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Of {
     Task,

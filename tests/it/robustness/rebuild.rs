@@ -8,7 +8,7 @@ use tuskline_postgres::Stop;
 
 use crate::support::{Answer, Db, Gate, LEASE, Running, calm, own_cluster, refusal, within};
 
-/// What the audit says of recoveries, for the time line.
+/// Recoveries in the audit, for the time line.
 async fn recoveries(db: &Db) -> Vec<String> {
     db.all("select detail from tuskline.audit where verb = 'recover' order by at").await
 }

@@ -127,7 +127,7 @@ impl Pages {
         self.send(&request("POST", path, headers, &form.join("&"))).await
     }
 
-    /// What a person sees before an act, as JSON.
+    /// The preview of an act, as JSON.
     pub async fn preview(&self, name: &str, act: &str) -> Value {
         let path = format!("/act/{act}&format=json");
         self.get(&path, &[("Authorization", &format!("Bearer {name}"))]).await.json()

@@ -17,7 +17,7 @@ async fn page(address: SocketAddr, path: &str) -> (u16, String) {
     (head[9..12].parse().unwrap(), body.to_owned())
 }
 
-/// What a person wrote.
+/// A text of a person.
 const WRITTEN: &str = "<img src=x onerror=alert(1)>";
 
 /// A database with something on each page. The texts of users contain HTML.

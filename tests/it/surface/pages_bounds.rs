@@ -1,4 +1,4 @@
-//! What the pages read is bounded: what is left out is said, and what is short is exact.
+//! The reading of the pages is bounded: a part that is left out is said, and a short part is exact.
 //! `tests/cost/large.rs` counts the buffers.
 
 use std::sync::Arc;
@@ -157,7 +157,7 @@ async fn a_long_list_goes_on_behind_its_last_row() {
     pages.end().await;
 }
 
-/// Who connects to this address, is cut.
+/// An address that cuts each connection.
 async fn no_database() -> (tokio_postgres::Config, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let mut config = tokio_postgres::Config::new();
