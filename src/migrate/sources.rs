@@ -37,7 +37,7 @@ pub(super) const FUNCTIONS: &[Source] = &functions![
     "core/enqueue_due", "owner/set_breaker", "policies/breakers/check_breakers",
     "policies/gates/sort_queue", "policies/run_policies", "core/register_executor", "core/pop",
     "core/take", "core/claim", "core/wait_for_standby", "core/start", "core/heartbeat",
-    "core/outcomes", "core/set_results", "core/assert_current", "core/set_progress",
+    "core/outcomes", "core/record_crashes", "core/set_results", "core/assert_current", "core/set_progress",
     "core/locked_results", "core/exchange", "core/release", "core/rescue", "core/queue_segment",
     "core/unlogged", "core/rebuild_queues", "owner/cancel", "owner/retry", "policies/dead_letters/redrive",
     "policies/dependencies/read_chain", "policies/dependencies/schedule_chain",

@@ -122,9 +122,12 @@ pub use worker::context::Context;
 pub use worker::data::Data;
 #[doc(hidden)]
 pub use worker::data::DataMap;
+#[doc(hidden)]
+pub use worker::host::Host;
 pub use worker::lambda::{BlockingFn, Lambda, LambdaFn};
 pub use worker::layer::{Attempt, Body, Layer, Service};
 pub use worker::outcome::{Failure, IntoOutcome, Outcome};
 #[doc(hidden)]
 pub use worker::statistics::EDGES_MS;
 pub use worker::trace_layer::{TraceLayer, Traced};
+pub use worker::work::StopReason;

@@ -168,8 +168,12 @@ comment on function tuskline.note_silence(bigint[], bigint[], bigint[], timestam
 -- p_owners and p_leases are parallel: the executor of each lease. The index of leases begins with
 -- the executor, so a search by lease number alone would scan all of it. The caller has locked the
 -- tasks.
+--
+-- p_reported, p_classes and p_messages are parallel, in id order: the crashes that a worker reports
+-- (record_crashes). It has seen that each of these attempts had begun, so each is charged.
 create or replace function tuskline_core.return_crashed(
-  p_ids bigint[], p_owners bigint[], p_leases bigint[], p_now timestamptz)
+  p_ids bigint[], p_owners bigint[], p_leases bigint[], p_now timestamptz,
+  p_reported bigint[] default null, p_classes text[] default null, p_messages text[] default null)
 returns table (id bigint, status tuskline.status) language plpgsql as $$
 #variable_conflict use_column
 declare
@@ -179,14 +183,16 @@ declare
   v_done    tuskline_core.ended;
   v_begun   bigint[];
 begin
-  select array_agg(s.id order by s.id), array_agg(s.id) filter (where s.status = 'processing'),
+  select array_agg(s.id order by s.id),
+         array_agg(s.id) filter (where s.status = 'processing' or p_reported is not null),
          array_agg(s.fence order by s.id),
          array_agg(s.charge order by s.id),
          array_agg(case when s.crashes + s.charge >= l.max_crashes then 'dead' else 'enqueued' end
                      ::tuskline.status order by s.id)
     into p_ids, v_begun, v_fences, v_charge, v_outcome
     from (select a.id, a.fence, a.lambda, a.crashes, a.status,
-                 (a.status = 'processing' or a.crashes = 0)::integer::smallint as charge
+                 (a.status = 'processing' or a.crashes = 0
+                  or p_reported is not null)::integer::smallint as charge
             from tuskline.task a where a.id = any (p_ids)) s
          join tuskline.lambda l on l.name = s.lambda;
   v_done := tuskline_core.end_attempts(p_ids, v_fences, v_outcome,
@@ -194,11 +200,13 @@ begin
             from unnest(v_outcome) with ordinality as u (o, nth) order by nth), v_charge, p_now);
   insert into tuskline.task_failure (task_id, fence, attempt, executor_id, error_class, message,
                                      fingerprint, failed_at, started_at)
-  select u.id, v_fences[u.at], u.attempt + 1, e.executor_id, 'crash',
-         format('worker %s on %s (pid %s) ended while it held the task',
-                e.executor_id, e.host, e.pid),
-         tuskline_core.fingerprint('crash', t.lambda), p_now, u.started_at
-    from (select d.*, width_bucket(d.id, p_ids) as at
+  select u.id, v_fences[u.at], u.attempt + 1, e.executor_id, u.class,
+         coalesce(u.message, format('worker %s on %s (pid %s) ended while it held the task',
+                                    e.executor_id, e.host, e.pid)),
+         tuskline_core.fingerprint(u.class, t.lambda), p_now, u.started_at
+    from (select d.*, width_bucket(d.id, p_ids) as at,
+                 coalesce(left(p_classes[width_bucket(d.id, p_reported)], 80), 'crash') as class,
+                 left(p_messages[width_bucket(d.id, p_reported)], 8192) as message
             from unnest(v_done.task_id, v_done.attempt, v_done.started_at)
                    as d (id, attempt, started_at)) u
          join tuskline.task t on t.id = u.id
@@ -214,5 +222,7 @@ begin
    where u.outcome = 'enqueued'), p_now);
   return query select u.id, u.outcome from unnest(v_done.task_id, v_done.status) as u (id, outcome);
 end $$;
-comment on function tuskline_core.return_crashed(bigint[], bigint[], bigint[], timestamptz) is
-  'claimed or processing -> enqueued, dead or cancelled, for tasks whose worker died.';
+comment on function tuskline_core.return_crashed(
+  bigint[], bigint[], bigint[], timestamptz, bigint[], text[], text[]) is
+  'claimed or processing -> enqueued, dead or cancelled, for tasks whose worker or whose process '
+  'died.';

@@ -96,7 +96,9 @@ async fn a_payload_arrives_unchanged() {
 async fn the_context_names_task_attempt_fence_and_collection() {
     let db = Db::with_lambda("work").await;
     let (gate, worker) = saying(&db, |_, context| match context.attempt() {
-        1 => Outcome::Retriable { after: Some(Duration::ZERO), reason: "again".into() },
+        1 => {
+            Outcome::Retriable { after: Some(Duration::ZERO), class: None, reason: "again".into() }
+        }
         _ => Outcome::Success(None),
     })
     .await;
@@ -120,7 +122,9 @@ async fn what_a_body_says_is_kept() {
     let db = Db::with_lambda("work").await;
     let (_gate, worker) = saying(&db, |payload, _| match payload.as_str().unwrap() {
         "value" => Outcome::Success(Some(json!({"n": 1, "s": "a\0b", "k\0": [null]}))),
-        "later" => Outcome::Retriable { after: Some(Duration::MAX), reason: "later".into() },
+        "later" => {
+            Outcome::Retriable { after: Some(Duration::MAX), class: None, reason: "later".into() }
+        }
         "backoff" => Outcome::retriable("by the backoff"),
         _ => Outcome::fatal("never"),
     })

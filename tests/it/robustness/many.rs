@@ -27,7 +27,11 @@ fn task(number: usize) -> NewTask {
 
 fn say(payload: Value, context: Context) -> Outcome {
     match payload["fails"] == true && context.attempt() == 1 {
-        true => Outcome::Retriable { after: Some(Duration::from_millis(50)), reason: "no".into() },
+        true => Outcome::Retriable {
+            after: Some(Duration::from_millis(50)),
+            class: None,
+            reason: "no".into(),
+        },
         false => Outcome::Success(None),
     }
 }

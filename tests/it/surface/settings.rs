@@ -170,9 +170,11 @@ impl Case {
             let first = context.attempt() == 1;
             match payload.get("text") {
                 Some(text) if text != TEXT => Outcome::fatal("another text"),
-                Some(_) if first => {
-                    Outcome::Retriable { after: Some(Duration::ZERO), reason: TEXT.into() }
-                }
+                Some(_) if first => Outcome::Retriable {
+                    after: Some(Duration::ZERO),
+                    class: None,
+                    reason: TEXT.into(),
+                },
                 _ => Outcome::Success(Some(payload)),
             }
         };

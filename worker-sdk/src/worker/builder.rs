@@ -16,6 +16,7 @@ use crate::worker::Worker;
 use crate::worker::arguments::Arguments;
 use crate::worker::config::WorkerConfig;
 use crate::worker::data::DataMap;
+use crate::worker::host::Host;
 use crate::worker::lambda::{Lambda, LambdaFn};
 use crate::worker::layer::{Attempt, Body, Layer, Service};
 use crate::worker::outcome::{Failure, IntoOutcome, Outcome};
@@ -38,6 +39,7 @@ pub struct WorkerBuilder {
     define: bool,
     until: Option<Signal>,
     on_lost: Option<OnLost>,
+    host: Option<Arc<Host>>,
     #[cfg(feature = "metrics")]
     metrics: Option<std::net::SocketAddr>,
 }
@@ -55,6 +57,7 @@ impl WorkerBuilder {
             define: false,
             until: None,
             on_lost: None,
+            host: None,
             #[cfg(feature = "metrics")]
             metrics: None,
         }
@@ -120,6 +123,10 @@ impl WorkerBuilder {
         /// For tests that live in the worker's process: called instead of ending it.
         #[doc(hidden)]
         on_lost(act: impl Fn(&str) + Send + Sync + 'static) = Some(Arc::new(act));
+
+        /// For hosted lambdas.
+        #[doc(hidden)]
+        host(host: Arc<Host>) = Some(host);
     }
 
     /// Checks everything that was given. The database is not asked yet.
@@ -151,6 +158,7 @@ impl WorkerBuilder {
             until: Mutex::new(self.until),
             shutdown: tokio_util::sync::CancellationToken::new(),
             on_lost: self.on_lost,
+            host: self.host,
         })
     }
 
@@ -175,7 +183,7 @@ fn check(lambdas: &[Lambda], data: &DataMap) -> Result<(), Error> {
         let name = &lambda.name;
         check_name("lambda", name)?;
         (lambda.check)(data)?;
-        if lambda.slots == Some(0) {
+        if lambda.slots == Some(0) && !lambda.hosted {
             return Err(setting(format!("{name}: slots must be at least 1, got 0")));
         }
         if !names.insert(name) {

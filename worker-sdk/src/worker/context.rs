@@ -1,12 +1,12 @@
 //! The attempt as its lambda sees it.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use serde_json::Value;
 use tokio_postgres::types::Type;
-use tokio_util::sync::CancellationToken;
 
 use crate::client::Client;
 use crate::client::chain::ParentTask;
@@ -19,7 +19,7 @@ use crate::task::{Fence, TaskId};
 use crate::worker::bodies::BodyGuard;
 use crate::worker::data::DataMap;
 use crate::worker::outcome::Outcome;
-use crate::worker::work::checked_output;
+use crate::worker::work::{Stop, StopReason, checked_output};
 
 /// The attempt at hand. Cheap to clone. The attempt counts as running for as long as a clone is kept: when
 /// the worker has lost the database for `self_termination`, that ends the process.
@@ -37,8 +37,11 @@ pub(crate) struct Inner {
     pub collection: Option<String>,
     pub traceparent: Option<String>,
     pub waited: Duration,
+    pub crashes: i16,
     pub deadline: Instant,
-    pub cancelled: CancellationToken,
+    pub stop: Arc<Stop>,
+    /// This attempt or an earlier one may have kept a checkpoint.
+    pub may_have_checkpoint: AtomicBool,
     pub client: Client,
     pub data: Arc<DataMap>,
     /// Code that keeps the context counts as a part of the body.
@@ -91,12 +94,23 @@ impl Context {
 
     /// Completes when the attempt shall stop: deadline, cancel, shutdown past its grace, lost lease.
     pub async fn cancelled(&self) {
-        self.inner.cancelled.cancelled().await;
+        self.inner.stop.token.cancelled().await;
     }
 
     /// True when the attempt shall stop; for blocking lambdas to ask now and then.
     pub fn is_cancelled(&self) -> bool {
-        self.inner.cancelled.is_cancelled()
+        self.inner.stop.token.is_cancelled()
+    }
+
+    /// Why the attempt shall stop. None: it may go on.
+    pub fn stop_reason(&self) -> Option<StopReason> {
+        self.inner.stop.reason()
+    }
+
+    /// How often the task's worker, or the process that ran it, has died with it since an attempt ended last.
+    /// At the lambda's `max_crashes` the task is dead.
+    pub fn crashes(&self) -> i16 {
+        self.inner.crashes
     }
 
     /// Schedules a follow-up task at once. It stays scheduled if this attempt fails.

@@ -52,6 +52,8 @@ pub(crate) struct Controller {
     pub(crate) statistics: Arc<Statistics>,
     /// Something for the exchange connection that has the turn.
     exchanges: Notify,
+    /// An attempt was abandoned.
+    pub(crate) abandoned: Notify,
     /// The last running task has finished and its result is recorded.
     quiet: Notify,
     /// Behind a transaction pooler: no LISTEN, no session locks, only polls.
@@ -183,6 +185,7 @@ impl Controller {
             state: Mutex::new(state),
             statistics,
             exchanges: Notify::new(),
+            abandoned: Notify::new(),
             quiet: Notify::new(),
             pooled,
         }
@@ -257,12 +260,25 @@ impl Controller {
         next
     }
 
+    /// The slots of each lambda of a host from now on. Returns the executors to start for tasks that wait.
+    pub(crate) fn resize(&self, slots: impl Fn(&str) -> usize) -> Vec<Wanted> {
+        let mut state = self.lock();
+        let wanted = self.lambdas.iter().enumerate().map(|(lambda, served)| Wanted {
+            lambda,
+            executors: state.slots.resize(lambda, slots(&served.lambda.name)),
+        });
+        let wanted = wanted.filter(|wanted| wanted.executors > 0).collect();
+        self.exchanges.notify_one();
+        wanted
+    }
+
     /// Takes an attempt that goes back unfinished: the worker drains, or the attempt must not begin.
     pub(crate) fn abandon(&self, lambda: usize, work: Work) {
         let mut state = self.lock();
         state.slots.abandon(lambda, work.id());
         state.abandoned.push(work);
         self.quiet.notify_waiters();
+        self.abandoned.notify_one();
         if state.draining {
             // It may have been the last one that the exchange connections wait for.
             self.exchanges.notify_waiters();

@@ -3,6 +3,7 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
@@ -120,8 +121,10 @@ impl Executor {
                 collection: work.collection.take(),
                 traceparent: work.traceparent.take(),
                 waited: work.waited,
+                crashes: work.crashes,
                 deadline: Instant::now() + lambda.attempt_timeout,
-                cancelled: work.stop.token.clone(),
+                stop: Arc::clone(&work.stop),
+                may_have_checkpoint: AtomicBool::new(!work.first_start),
                 client: self.client.clone(),
                 data: Arc::clone(&self.data),
                 _running: running,
@@ -141,6 +144,10 @@ impl Executor {
             ended = &mut body => return said(ended),
             () = work.stop.token.cancelled() => {}
             () = tokio::time::sleep(lambda.attempt_timeout) => work.stop.stop(StopReason::TimedOut),
+        }
+        // Its process is ended past the grace, by its host.
+        if lambda.lambda.hosted {
+            return said(body.await);
         }
         match within_grace(self.controller.config.cancel_grace, &mut body).await {
             Some(ended) => said(ended),
@@ -187,12 +194,16 @@ fn said(ended: std::thread::Result<Outcome>) -> BodyEnd {
 fn conclude(work: Work, end: BodyEnd, limit: Duration) -> Ended {
     let reason = work.stop.reason();
     let finished = match (end, reason) {
-        (BodyEnd::Returned(outcome @ Outcome::Success(_)), _) => {
+        (BodyEnd::Returned(outcome @ (Outcome::Success(_) | Outcome::SuccessJson(_))), _) => {
             AttemptResult::of(&work, outcome, None)
         }
         (_, Some(StopReason::Cancelled)) => AttemptResult::cancelled(&work),
-        (_, Some(StopReason::ShuttingDown | StopReason::LeaseLost)) => {
+        (BodyEnd::Returned(Outcome::Returned), _)
+        | (_, Some(StopReason::ShuttingDown | StopReason::LeaseLost)) => {
             return Ended::Unfinished(work);
+        }
+        (BodyEnd::Returned(outcome @ Outcome::Crashed { .. }), _) => {
+            AttemptResult::of(&work, outcome, None)
         }
         (BodyEnd::Returned(outcome), None | Some(StopReason::TimedOut)) => {
             AttemptResult::of(&work, outcome, reason.map(|_| "timeout"))

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::db::hsc::{AttemptResult, Failed};
+use crate::db::hsc::{AttemptResult, Failed, ResultStatus};
 
 /// Lines of one lambda and level in one window.
 const LINES: u32 = 5;
@@ -75,12 +75,13 @@ impl FailureLog {
         result: &AttemptResult,
         now: Instant,
     ) -> Option<Line> {
-        let failed = result.failed?;
+        let failed = result.failed.clone()?;
         let log = self.0.iter_mut().find(|log| *log.lambda == *lambda)?;
+        let crashed = result.status == ResultStatus::Crashed;
         let retries = result.status.is_retried();
         let dies =
             retries && log.max_attempts.is_some_and(|most| i32::from(failed.attempt) >= most);
-        let is_last = dies || !retries;
+        let is_last = dies || !(retries || crashed);
         let budget = if is_last { &mut log.last } else { &mut log.again };
         let left_out = budget.line(now)?;
         Some(Line::Failed {
@@ -143,10 +144,12 @@ pub(crate) fn write(lines: Vec<Line>) {
         match line {
             Line::Failed { lambda, task, failed, status, is_last: false, left_out } => {
                 let Failed { attempt, kind } = failed;
+                let kind = &*kind;
                 tracing::warn!(%lambda, task, attempt, kind, status, left_out, "attempt failed");
             }
             Line::Failed { lambda, task, failed, status, is_last: true, left_out } => {
                 let Failed { attempt, kind } = failed;
+                let kind = &*kind;
                 tracing::error!(%lambda, task, attempt, kind, status, left_out, "task failed for good");
             }
             Line::LeftOut { lambda, is_last: false, left_out } => {

@@ -2,7 +2,7 @@
 //! connection and no slow statement can make a live worker look dead. It is the first connection of a worker.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
@@ -15,6 +15,9 @@ use crate::db::hsc::Beat;
 use crate::worker::controller::Controller;
 use crate::worker::database::Database;
 use crate::worker::watchdog::end_process;
+
+/// How long an attempt that goes back waits for others.
+const COMPANY: Duration = Duration::from_millis(20);
 
 pub(crate) struct Heartbeat {
     pub controller: Arc<Controller>,
@@ -43,6 +46,7 @@ impl Heartbeat {
                     tokio::select! {
                         () = tokio::time::sleep(period) => {}
                         () = self.beat_now.notified() => {}
+                        () = self.unwanted() => {}
                     }
                 }
                 Err(error) => {
@@ -65,6 +69,12 @@ impl Heartbeat {
                 end_process(&why);
             }
         }
+    }
+
+    /// An attempt goes back: with the next beat, and soon. Others that go back meanwhile come along.
+    async fn unwanted(&self) {
+        self.controller.abandoned.notified().await;
+        tokio::time::sleep(COMPANY).await;
     }
 
     async fn beat(&self, held: &mut Option<Session>) -> Result<Beat, ConnectionError> {

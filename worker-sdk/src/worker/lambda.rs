@@ -42,6 +42,8 @@ pub struct Lambda {
     /// Bounds within these, for some priorities.
     pub(crate) bounds: Vec<(Priority, usize)>,
     pub(crate) blocking: bool,
+    /// Its attempts run in other processes: see [`Host`](crate::worker::host::Host).
+    pub(crate) hosted: bool,
     /// Whether the worker has the values that it takes.
     pub(crate) check: fn(&DataMap) -> Result<(), Error>,
 }
@@ -131,7 +133,7 @@ impl Lambda {
 
     fn of(name: &str, body: Body, check: fn(&DataMap) -> Result<(), Error>) -> Self {
         let (slots, bounds) = (None, Vec::new());
-        Self { name: name.into(), body, slots, bounds, blocking: false, check }
+        Self { name: name.into(), body, slots, bounds, blocking: false, hosted: false, check }
     }
 
     setters! {

@@ -20,6 +20,7 @@ mod executor;
 mod executors;
 pub(crate) mod failure_log;
 mod heartbeat;
+pub(crate) mod host;
 pub(crate) mod lambda;
 pub(crate) mod layer;
 #[cfg(feature = "metrics")]
@@ -39,7 +40,7 @@ pub(crate) mod trace_layer;
 mod transition_log;
 mod watch_connection;
 mod watchdog;
-mod work;
+pub(crate) mod work;
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -55,6 +56,7 @@ use crate::worker::config::WorkerConfig;
 use crate::worker::controller::Controller;
 use crate::worker::data::DataMap;
 use crate::worker::enlist::enlist;
+use crate::worker::host::Host;
 use crate::worker::lambda::Lambda;
 use crate::worker::registered::Ended;
 use crate::worker::statistics::Statistics;
@@ -76,6 +78,7 @@ pub struct Worker {
     until: Mutex<Option<Signal>>,
     pub(crate) shutdown: CancellationToken,
     pub(crate) on_lost: Option<OnLost>,
+    pub(crate) host: Option<Arc<Host>>,
     pub(crate) statistics: Arc<Statistics>,
     /// The controller of the present registration, for the metrics.
     controller: Arc<Mutex<Weak<Controller>>>,

@@ -3,6 +3,7 @@
 //! Promises: each error is retried unless the lambda says otherwise: an unknown error is a system error, and
 //! these pass (paper). Must never: lose the cause; the reason holds the whole chain of an error.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::iter::successors;
 use std::time::Duration;
@@ -16,10 +17,16 @@ use serde_json::Value;
 pub enum Outcome {
     /// Done, with an output to keep or without.
     Success(Option<Value>),
+    /// Done, with an output that is JSON text already. It is kept as it is: a [`Value`] would round numbers
+    /// of more than 64 bits.
+    SuccessJson(String),
     /// Try again: after the given delay, or by the lambda's backoff.
     Retriable {
         /// Delay before the next attempt; `None`: the lambda's exponential backoff.
         after: Option<Duration>,
+        /// The kind of the failure: dead letters are grouped by it. `None`: `error`. At most 80 characters are
+        /// kept.
+        class: Option<Cow<'static, str>>,
         /// The error text; at most 8 KB are kept.
         reason: String,
     },
@@ -27,9 +34,23 @@ pub enum Outcome {
     Snooze(Duration),
     /// It can never succeed: do not try again.
     Fatal {
+        /// As of a retriable failure. `None`: `fatal`.
+        class: Option<Cow<'static, str>>,
         /// The error text; at most 8 KB are kept.
         reason: String,
     },
+    /// The process that ran the attempt ended, and this worker did not. No attempt is used up, and one crash is
+    /// counted: at the lambda's `max_crashes` the task is dead. For workers that run lambdas in processes of
+    /// their own.
+    Crashed {
+        /// How it ended, as `signal 11` or `exit 1`.
+        class: Cow<'static, str>,
+        /// What is known of it; at most 8 KB are kept.
+        reason: String,
+    },
+    /// Not begun, or begun in vain through no fault of the task: it goes back to its queue at once, and is
+    /// charged no attempt and no crash. A lambda that returns it every time is called again and again.
+    Returned,
     /// The payload is not one of the lambda's type. As fatal.
     Undecodable {
         /// The place and the cause, as serde says them.
@@ -40,12 +61,12 @@ pub enum Outcome {
 impl Outcome {
     /// Retriable by the lambda's backoff.
     pub fn retriable(reason: impl fmt::Display) -> Self {
-        Self::Retriable { after: None, reason: reason.to_string() }
+        Self::Retriable { after: None, class: None, reason: reason.to_string() }
     }
 
     /// Never to be tried again.
     pub fn fatal(reason: impl fmt::Display) -> Self {
-        Self::Fatal { reason: reason.to_string() }
+        Self::Fatal { class: None, reason: reason.to_string() }
     }
 }
 
@@ -86,6 +107,7 @@ impl Outcome {
 #[derive(Debug)]
 pub struct Failure {
     verdict: Verdict,
+    class: Option<Cow<'static, str>>,
     source: Source,
 }
 
@@ -101,22 +123,33 @@ type Source = Box<dyn std::error::Error + Send + Sync>;
 impl Failure {
     /// Try again, by the lambda's backoff. The same as `?`.
     pub fn retry(error: impl Into<Source>) -> Self {
-        Self { verdict: Verdict::Retry(None), source: error.into() }
+        Self::new(Verdict::Retry(None), error)
     }
 
     /// Try again after `delay`, for example what a `Retry-After` header says. An attempt is used up.
     pub fn retry_after(delay: Duration, error: impl Into<Source>) -> Self {
-        Self { verdict: Verdict::Retry(Some(delay)), source: error.into() }
+        Self::new(Verdict::Retry(Some(delay)), error)
     }
 
     /// Never try again.
     pub fn fatal(error: impl Into<Source>) -> Self {
-        Self { verdict: Verdict::Fatal, source: error.into() }
+        Self::new(Verdict::Fatal, error)
     }
 
     /// Not now: again after `delay`. No attempt is used up, and nothing is counted as failed.
     pub fn snooze(delay: Duration) -> Self {
-        Self { verdict: Verdict::Snooze(delay), source: "snoozed".into() }
+        Self::new(Verdict::Snooze(delay), "snoozed")
+    }
+
+    /// Names the kind of the failure: dead letters are grouped by it, and by their texts without numbers. At
+    /// most 80 characters are kept.
+    #[must_use]
+    pub fn class(self, class: impl Into<Cow<'static, str>>) -> Self {
+        Self { class: Some(class.into()), ..self }
+    }
+
+    fn new(verdict: Verdict, source: impl Into<Source>) -> Self {
+        Self { verdict, class: None, source: source.into() }
     }
 
     fn reason(&self) -> String {
@@ -185,10 +218,11 @@ impl<E: Into<Failure>> IntoOutcome for Result<Outcome, E> {
 impl IntoOutcome for Failure {
     fn into_outcome(self) -> Outcome {
         let reason = self.reason();
+        let class = self.class;
         match self.verdict {
-            Verdict::Retry(after) => Outcome::Retriable { after, reason },
+            Verdict::Retry(after) => Outcome::Retriable { after, class, reason },
             Verdict::Snooze(delay) => Outcome::Snooze(delay),
-            Verdict::Fatal => Outcome::Fatal { reason },
+            Verdict::Fatal => Outcome::Fatal { class, reason },
         }
     }
 }

@@ -2,10 +2,10 @@
 //! lambdas that need no queue (`tuskline-testing`).
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use tokio_util::sync::CancellationToken;
 
 use crate::client::Client;
 use crate::client::new_task::NewTask;
@@ -49,8 +49,10 @@ impl Lambda {
             collection: None,
             traceparent: task.traceparent.clone(),
             waited: Duration::ZERO,
+            crashes: 0,
             deadline: Instant::now() + DEADLINE,
-            cancelled: CancellationToken::new(),
+            stop: Arc::default(),
+            may_have_checkpoint: AtomicBool::new(false),
             client: client.clone(),
             data: Arc::new(data.clone()),
             _running: BodyGuard::alone(),

@@ -1,5 +1,7 @@
 //! How far a long task has come, in its own words, and what its next attempt goes on from.
 
+use std::sync::atomic::Ordering;
+
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio_postgres::types::{ToSql, Type};
@@ -36,14 +38,19 @@ impl Context {
             let limit = json::DEPTH_MAX;
             no_progress(format!("a checkpoint nests at most {limit} deep, got {depth}"))
         })?;
+        self.inner.may_have_checkpoint.store(true, Ordering::Relaxed);
         self.inner.client.set_progress(task, fence, None, Some(&text)).await
     }
 
-    /// The value that an earlier attempt, or this one, has kept with [`Context::save`].
+    /// The value that an earlier attempt, or this one, has kept with [`Context::save`]. The first attempt asks the
+    /// database only if it has kept one.
     ///
     /// # Errors
     /// As [`Client::status`]; [`Invalid`](crate::ErrorKind::Invalid): it is no `T`.
     pub async fn checkpoint<T: DeserializeOwned>(&self) -> Result<Option<T>, Error> {
+        if !self.inner.may_have_checkpoint.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
         let text = self.inner.client.checkpoint(self.inner.task).await?;
         // Straight from the text: a `Value` in between would round numbers of more than 64 bits.
         text.map(|text| serde_json::from_str(&text.0).map_err(no_progress)).transpose()

@@ -10,6 +10,7 @@ use std::time::Duration;
 use crate::db::connect::{ConnectionError, Session, in_time};
 use crate::db::hsc;
 use crate::db::hsc::Beat;
+use crate::worker::host::Host;
 use crate::worker::watchdog::{Loss, Watchdog, clock_ns};
 
 #[derive(Debug)]
@@ -17,13 +18,27 @@ pub(crate) struct Pulse {
     pub(crate) executor: i64,
     pub(crate) limit: Duration,
     pub(crate) watchdog: Arc<Watchdog>,
+    /// A host that is told of each acknowledged heartbeat, and for how long its bodies may run from there.
+    host: Option<(Arc<Host>, Duration)>,
     /// Heartbeats that were acknowledged under this number. A row that knows fewer is of the past.
     acknowledged: AtomicI64,
 }
 
 impl Pulse {
     pub(crate) fn new(executor: i64, limit: Duration, watchdog: Arc<Watchdog>) -> Self {
-        Self { executor, limit, watchdog, acknowledged: AtomicI64::new(0) }
+        Self { executor, limit, watchdog, host: None, acknowledged: AtomicI64::new(0) }
+    }
+
+    pub(crate) fn tell(&mut self, host: Arc<Host>, grants: Duration) {
+        self.host = Some((host, grants));
+    }
+
+    /// The time of a heartbeat, or of the registration, that the database has acknowledged.
+    pub(crate) fn counts_from(&self, sent_ns: u64) {
+        if let Some((host, grants)) = &self.host {
+            let grants = u64::try_from(grants.as_nanos()).unwrap_or(u64::MAX);
+            host.alive_until(Some(sent_ns.saturating_add(grants)));
+        }
     }
 
     /// One heartbeat. What counts is when it was sent, and only if it is acknowledged.
@@ -50,6 +65,9 @@ impl Pulse {
         let counts_from =
             if crate::db::fault_injection::is("t_from_ack") { clock_ns() } else { sent_ns };
         let alive = beat.alive && self.watchdog.acknowledge(counts_from);
+        if alive {
+            self.counts_from(counts_from);
+        }
         tracing::trace!(beat = sent_ns, alive, "heartbeat answered");
         match beat.alive {
             true => drop(self.acknowledged.fetch_add(1, Ordering::Relaxed)),

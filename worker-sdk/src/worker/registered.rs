@@ -25,6 +25,7 @@ use crate::worker::exchange_connection::ExchangeConnection;
 use crate::worker::executor::{Executor, within_grace};
 use crate::worker::executors::Executors;
 use crate::worker::heartbeat::Heartbeat;
+use crate::worker::host::Host;
 use crate::worker::opener::Opener;
 use crate::worker::pulse::Pulse;
 use crate::worker::threads::Threads;
@@ -75,6 +76,9 @@ pub(crate) async fn work(
         ended = registered.run(worker, parts, client) => Ended::InOrder(ended),
     };
     controller.tell_rest();
+    if let Some(host) = &worker.host {
+        host.alive_until(None);
+    }
     Ok(ended)
 }
 
@@ -106,7 +110,12 @@ impl RegisteredWorker {
         let ending = ending(Arc::clone(&controller), &threads);
         let limits = Limits { silence: config.self_termination, stop: config.stop_time() };
         let watchdog = Arc::new(Watchdog::start(limits, sent_ns, ending, worker.on_lost.clone())?);
-        let pulse = Pulse::new(executor, config.heartbeat_timeout, Arc::clone(&watchdog));
+        let mut pulse = Pulse::new(executor, config.heartbeat_timeout, Arc::clone(&watchdog));
+        if let Some(host) = &worker.host {
+            let grants = limits.silence + limits.stop;
+            pulse.tell(Arc::clone(host), grants);
+            pulse.counts_from(sent_ns);
+        }
         let opener = Opener {
             address,
             role,
@@ -146,6 +155,9 @@ impl RegisteredWorker {
         background.spawn(async move { threads.end_quiet().await });
         let (failures, mut failed) = mpsc::unbounded_channel();
         let executors = self.executors(worker, client, failures);
+        if let Some(host) = worker.host.clone() {
+            background.spawn(resize(host, Arc::clone(&self.controller), Arc::clone(&executors)));
+        }
         let mut exchanges = self.start_exchanges(worker, exchange, &executors, &draining);
         // No part of it ends before the drain, unless it panics.
         let lost = tokio::select! {
@@ -242,6 +254,14 @@ impl RegisteredWorker {
     /// A task that cannot be given back is rescued when the executor has ended.
     async fn give_back(&self, back: Vec<Work>) {
         self.db.give_back(&self.controller, back).await;
+    }
+}
+
+/// Keeps the slots of hosted lambdas as they are there.
+async fn resize(host: Arc<Host>, controller: Arc<Controller>, executors: Arc<Executors>) {
+    loop {
+        executors.start(&controller.resize(|lambda| host.slots_of(lambda)));
+        host.resized.notified().await;
     }
 }
 

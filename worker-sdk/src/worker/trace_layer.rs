@@ -95,8 +95,10 @@ fn span_of(attempt: &Attempt) -> tracing::Span {
 /// Only a failure is an error of the span: a snooze is not.
 fn record(span: &tracing::Span, outcome: &Outcome) {
     let (name, failed) = match outcome {
-        Outcome::Success(_) => ("success", false),
+        Outcome::Success(_) | Outcome::SuccessJson(_) => ("success", false),
         Outcome::Snooze(_) => ("snoozed", false),
+        Outcome::Returned => ("returned", false),
+        Outcome::Crashed { .. } => ("crashed", true),
         Outcome::Retriable { .. } => ("retriable_failure", true),
         Outcome::Fatal { .. } | Outcome::Undecodable { .. } => ("fatal_failure", true),
     };

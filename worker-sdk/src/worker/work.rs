@@ -1,19 +1,23 @@
 //! One claimed task on its way through the worker, and its result.
 
+use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use serde_json::Value;
+use serde_json::value::{RawValue, to_raw_value};
 use tokio_util::sync::CancellationToken;
 
 use crate::db::hsc::{Attempt, AttemptResult, Failed, ResultStatus};
-use crate::db::json::clean;
+use crate::db::json::{check_depth, clean};
 use crate::worker::outcome::Outcome;
 use crate::worker::statistics::CountsIndex;
 
 /// Longest error text kept, in bytes.
 const MESSAGE_MAX_BYTES: usize = 8192;
+/// Longest class of a failure, in bytes; the database keeps 80 characters of it.
+const CLASS_MAX_BYTES: usize = 320;
 /// Largest output kept, in bytes of JSON text.
 const OUTPUT_MAX_BYTES: usize = 1 << 20;
 /// Deepest nesting of an output: the database's JSON parser gives up somewhere in the thousands, and
@@ -69,10 +73,16 @@ impl Work {
 
 /// The reason why an attempt shall stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum StopReason {
+#[non_exhaustive]
+pub enum StopReason {
+    /// Its cancel was requested.
     Cancelled,
+    /// Its deadline is over.
     TimedOut,
+    /// Its worker ends, and its grace to finish is over.
     ShuttingDown,
+    /// No heartbeat was acknowledged for T, or the database counts the worker as dead: the task may run elsewhere
+    /// soon.
     LeaseLost,
 }
 
@@ -100,13 +110,13 @@ struct Note {
     fence: i64,
     status: ResultStatus,
     #[serde(skip_serializing_if = "Option::is_none")]
-    error_class: Option<&'static str>,
+    error_class: Option<Cow<'static, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     after_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    output: Option<Value>,
+    output: Option<Box<RawValue>>,
 }
 
 impl AttemptResult {
@@ -116,12 +126,17 @@ impl AttemptResult {
         let note = match outcome {
             Outcome::Success(None) => None,
             Outcome::Success(Some(output)) => match checked_output(output) {
+                // A value that has been text before is one again.
+                Ok(output) => Some(Note { output: to_raw_value(&output).ok(), ..note }),
+                Err(reason) => return Self::of(work, Outcome::fatal(reason), Some("output")),
+            },
+            Outcome::SuccessJson(text) => match checked_text(text) {
                 Ok(output) => Some(Note { output: Some(output), ..note }),
                 Err(reason) => return Self::of(work, Outcome::fatal(reason), Some("output")),
             },
-            Outcome::Retriable { after, reason } => Some(Note {
+            Outcome::Retriable { after, class: own, reason } => Some(Note {
                 status: ResultStatus::RetriableFailure,
-                error_class: Some(class.unwrap_or("error")),
+                error_class: named(class, own, "error"),
                 message: Some(clean(&reason, MESSAGE_MAX_BYTES)),
                 after_ms: after.map(in_ms),
                 ..note
@@ -129,13 +144,23 @@ impl AttemptResult {
             Outcome::Snooze(delay) => {
                 Some(Note { status: ResultStatus::Snoozed, after_ms: Some(in_ms(delay)), ..note })
             }
+            // It goes back and is no result (`conclude`); as one it would be this.
+            Outcome::Returned => {
+                Some(Note { status: ResultStatus::Snoozed, after_ms: Some(0), ..note })
+            }
             Outcome::Undecodable { reason } => {
                 let reason = format!("payload does not decode: {reason}");
-                return Self::of(work, Outcome::Fatal { reason }, Some("decode"));
+                return Self::of(work, Outcome::fatal(reason), Some("decode"));
             }
-            Outcome::Fatal { reason } => Some(Note {
+            Outcome::Fatal { class: own, reason } => Some(Note {
                 status: ResultStatus::FatalFailure,
-                error_class: Some(class.unwrap_or("fatal")),
+                error_class: named(class, own, "fatal"),
+                message: Some(clean(&reason, MESSAGE_MAX_BYTES)),
+                ..note
+            }),
+            Outcome::Crashed { class, reason } => Some(Note {
+                status: ResultStatus::Crashed,
+                error_class: named(None, Some(class), "crash"),
                 message: Some(clean(&reason, MESSAGE_MAX_BYTES)),
                 ..note
             }),
@@ -151,12 +176,22 @@ impl AttemptResult {
 
     fn new(work: &Work, note: Option<Note>) -> Self {
         let status = note.as_ref().map_or(ResultStatus::Success, |note| note.status);
-        let class = note.as_ref().and_then(|note| note.error_class);
+        let class = note.as_ref().and_then(|note| note.error_class.clone());
         let failed = class.map(|kind| Failed { attempt: work.attempt, kind });
         // Serialising these fields cannot fail: no maps with odd keys, no custom impls.
         let note = note.map(|note| serde_json::to_string(&note).unwrap_or_default());
         Self { attempt: work.id(), note, status, failed, counts: work.counts, took: Duration::ZERO }
     }
+}
+
+/// The class of a failure: of the worker, of the lambda, else this one.
+fn named(
+    ours: Option<&'static str>,
+    own: Option<Cow<'static, str>>,
+    else_: &'static str,
+) -> Option<Cow<'static, str>> {
+    let own = own.map(|own| Cow::Owned(clean(&own, CLASS_MAX_BYTES)));
+    Some(ours.map(Cow::Borrowed).or(own).unwrap_or(Cow::Borrowed(else_)))
 }
 
 fn in_ms(delay: Duration) -> u64 {
@@ -170,9 +205,25 @@ pub(crate) fn checked_output(mut output: Value) -> Result<Value, String> {
     }
     let bytes = output.to_string().len();
     match bytes > OUTPUT_MAX_BYTES {
-        true => Err(format!("output too large: at most {OUTPUT_MAX_BYTES} bytes, got {bytes}")),
+        true => Err(too_large(bytes)),
         false => Ok(output),
     }
+}
+
+/// The same for JSON text. The database replaces a NUL in it.
+fn checked_text(text: String) -> Result<Box<RawValue>, String> {
+    let bytes = text.len();
+    if bytes > OUTPUT_MAX_BYTES {
+        return Err(too_large(bytes));
+    }
+    check_depth(&text).map_err(|depth| {
+        format!("output too deep: nesting at most {OUTPUT_MAX_DEPTH}, got {depth}")
+    })?;
+    RawValue::from_string(text).map_err(|error| format!("the output is no JSON: {error}"))
+}
+
+fn too_large(bytes: usize) -> String {
+    format!("output too large: at most {OUTPUT_MAX_BYTES} bytes, got {bytes}")
 }
 
 /// False when it nests deeper than `depth`.

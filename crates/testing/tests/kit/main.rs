@@ -34,10 +34,16 @@ async fn say(word: String, context: Context) -> Outcome {
     match word.as_str() {
         "success" => Outcome::Success(None),
         "fatal" => Outcome::fatal("never"),
-        "retriable" => Outcome::Retriable { after: Some(HOUR), reason: "later".into() },
+        "retriable" => {
+            Outcome::Retriable { after: Some(HOUR), class: None, reason: "later".into() }
+        }
         "snooze" => Outcome::Snooze(HOUR),
         "second" if context.attempt() == 2 => Outcome::Success(Some(json!("at last"))),
-        "second" => Outcome::Retriable { after: Some(Duration::ZERO), reason: "once more".into() },
+        "second" => Outcome::Retriable {
+            after: Some(Duration::ZERO),
+            class: None,
+            reason: "once more".into(),
+        },
         _ => Outcome::retriable(word),
     }
 }

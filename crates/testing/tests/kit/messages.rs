@@ -166,7 +166,7 @@ async fn what_did_not_succeed_is_shown_with_its_failures() {
     let db = some().await;
     let fail = |n: u64, context: Context| async move {
         let reason = format!("number {n} fails in attempt {}\nand says more", context.attempt());
-        Outcome::Retriable { after: Some(Duration::ZERO), reason }
+        Outcome::Retriable { after: Some(Duration::ZERO), class: None, reason }
     };
     db.run("select tuskline.alter_lambda('report', p_max_attempts => 5)").await.unwrap();
     let send = |_: serde_json::Value, _: Context| async {};

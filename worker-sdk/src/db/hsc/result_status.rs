@@ -1,8 +1,11 @@
 //! The statuses that a result may report.
 
+use std::borrow::Cow;
+
 use serde::Serialize;
 
-/// The status that a result reports. Its number is that of its counter (`report_attempts`).
+/// The status that a result reports. Its number is that of its counter (`report_attempts`); the database
+/// counts crashes itself.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ResultStatus {
@@ -12,10 +15,11 @@ pub(crate) enum ResultStatus {
     FatalFailure = 3,
     Snoozed = 4,
     Cancelled = 5,
+    Crashed = 0,
 }
 
 impl ResultStatus {
-    /// The task runs again, unless its attempts are used up.
+    /// The task runs again, unless its attempts are used up. A crash uses up none.
     pub(crate) fn is_retried(self) -> bool {
         self == Self::RetriableFailure
     }
@@ -28,14 +32,15 @@ impl ResultStatus {
             Self::FatalFailure => "fatal_failure",
             Self::Snoozed => "snoozed",
             Self::Cancelled => "cancelled",
+            Self::Crashed => "crashed",
         }
     }
 }
 
 /// How an attempt failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Failed {
     pub attempt: i16,
     /// The `error_class` of its failure.
-    pub kind: &'static str,
+    pub kind: Cow<'static, str>,
 }
