@@ -7,6 +7,7 @@
 mod arguments;
 mod breaker;
 mod chain;
+mod controller;
 mod database;
 mod dead_letter;
 mod define;
@@ -45,6 +46,8 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
+use crate::controller::{guardian, start};
+
 pub use database::{find_given, parse};
 pub use failure::{Failed, WrongCall, failed};
 pub use global::{Global, Outcome};
@@ -70,6 +73,11 @@ enum Command {
     Adopt(installation::AdoptArgs),
     /// Run the store consumer, the schedules and the janitor until told to stop.
     Serve(server::ServeArgs),
+    /// Run lambdas in processes of any language, and end those that go on too long.
+    Controller(controller::ControllerArgs),
+    /// Become an executor: what the controller's guardian starts.
+    #[command(hide = true, name = crate::controller::start::COMMAND)]
+    StartExecutor(controller::StartArgs),
     /// Ask a running `tuskline serve` whether it is up, or ready; exit code 0 or 1.
     Health(health::HealthArgs),
     /// Start a private PostgreSQL, migrate it and serve, until Ctrl-C.
@@ -148,11 +156,22 @@ impl Program for Cli {
     }
 
     fn serves(&self) -> bool {
-        matches!(self.command, Command::Serve(_))
+        matches!(self.command, Command::Serve(_) | Command::Controller(_))
     }
 
     fn draws(&self) -> bool {
         matches!(self.command, Command::Top(_)) && !self.global.json
+    }
+
+    /// A guardian and an executor that starts have one thread.
+    fn before_threads(&self) -> Option<Outcome> {
+        match &self.command {
+            Command::StartExecutor(args) => Some(Ok(start::become_executor(&args.command))),
+            Command::Controller(_) if std::env::var_os(guardian::GUARDIAN).is_none() => {
+                Some(guardian::run().map(ExitCode::from).map_err(Into::into))
+            }
+            _ => None,
+        }
     }
 
     async fn execute(self) -> Outcome {
@@ -163,6 +182,11 @@ impl Program for Cli {
             Command::Health(args) => return health::run(global, &args).await,
             Command::Task(command) => return task::run(global, command).await,
             Command::Operation(command) => return operation::run(global, command).await,
+            Command::Controller(args) => {
+                return controller::run(global, args, end_of_process()?).await;
+            }
+            // It became another program, or has failed already.
+            Command::StartExecutor(_) => return Ok(ExitCode::FAILURE),
             Command::Doctor(args) => return doctor::run(global, args).await,
             Command::Migrate(args) => server::migrate(global, args).await,
             Command::Adopt(args) => installation::adopt(global, args).await,

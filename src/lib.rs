@@ -2,7 +2,8 @@
 //!
 //! - `serve`: all roles in one process ([`serve`]) with their probes ([`health`]).
 //! - `pages`: pages for people, which `serve` answers, too ([`pages`]).
-//! - `cli`: the command line, with `pages`.
+//! - `controller`: lambdas in processes of any language ([`controller`]).
+//! - `cli`: the command line, with `pages` and `controller`.
 //! - `dev`: its command `tuskline dev`, which starts a private PostgreSQL.
 //!
 //! `tuskline-testing`, the kit for applications' tests, needs none of them.
@@ -11,6 +12,8 @@ pub mod archive;
 #[cfg(feature = "cli")]
 pub mod cli;
 pub mod config;
+#[cfg(feature = "controller")]
+pub mod controller;
 #[cfg(feature = "pages")]
 mod doctor;
 pub mod duration;

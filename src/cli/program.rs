@@ -25,6 +25,11 @@ pub trait Program: Parser {
         false
     }
 
+    /// Runs the command before this process has a second thread; none: it needs the runtime.
+    fn before_threads(&self) -> Option<Outcome> {
+        None
+    }
+
     /// Runs the command.
     fn execute(self) -> impl Future<Output = Outcome>;
 }
@@ -38,6 +43,9 @@ pub fn run<P: Program>() -> ExitCode {
     let (json, verbose) = (program.global().json, program.global().verbose);
     if !(program.draws() && std::io::stderr().is_terminal()) {
         start_tracing(verbose, program.serves(), json);
+    }
+    if let Some(outcome) = program.before_threads() {
+        return outcome.unwrap_or_else(|error| failure::report(&error, json));
     }
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,

@@ -1,0 +1,168 @@
+//! The host controller: runs lambdas in processes of any language (row 7 of the paper: isolation by processes).
+//!
+//! ```text
+//! guardian ──┬── controller ── PostgreSQL      (a worker of the SDK: claims, leases, heartbeats, results)
+//!            ├── zygote      ╮
+//!            └── executors   ╯── unix socket of the controller (`wire`)
+//! ```
+//!
+//! It promises:
+//! - An attempt goes to another process only after its own has ended, with all that it had started: the pidfd says
+//!   so, not the process. A deadline, a cancel past its grace, a memory limit and a lost lease end the process.
+//! - Neighbours of such an attempt go back uncharged. A process that ends by itself charges each of its attempts
+//!   one crash, with the cause. A task with a crash on record then runs alone.
+//! - Where the controller dies or stands still, the guardian ends the executors before the leases can end.
+//!
+//! It must never decide what a result leads to: that is the worker's, and the database's.
+
+pub mod guardian;
+mod hand_out;
+mod link;
+mod output;
+mod process;
+mod processes;
+mod registrations;
+mod socket;
+pub mod start;
+mod wire;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tuskline_sdk::{Address, WorkerConfig};
+
+use hand_out::{Graces, HandOut};
+use link::Link;
+use processes::{Processes, Program};
+use registrations::{Registering, Registrations};
+use socket::Answering;
+
+/// How long executors may take to exit by themselves after a drain.
+const EXIT: Duration = Duration::from_secs(2);
+/// How long executors may obey where the lease is lost. The worker's own time for that is a third of M.
+const LEASE_GRACE: Duration = Duration::from_millis(50);
+/// A drain of the worker has no limit of its own.
+const NO_LIMIT: Duration = Duration::from_secs(365 * 86_400);
+
+/// What to run, and for how long.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The database.
+    pub address: Address,
+    /// Act as this role.
+    pub role: Option<String>,
+    /// Command of an executor, or of the zygote.
+    pub command: Vec<String>,
+    /// Executors; each lambda that is isolated has its own beside them.
+    pub processes: usize,
+    /// The command is a zygote's: it imports the application once, and forks the executors.
+    pub is_zygote: bool,
+    /// Where the socket is; none: in a directory of its own.
+    pub socket: Option<PathBuf>,
+    /// Define lambdas that are unknown, with default settings.
+    pub define_missing: bool,
+    /// Knobs of the worker. The graces count here, too.
+    pub config: WorkerConfig,
+}
+
+/// Runs below a guardian until `shutdown`, then drains. Returns the exit code.
+///
+/// # Errors
+/// There is no guardian, no place for the sockets, or the worker has ended.
+pub async fn run(options: Options, shutdown: CancellationToken) -> anyhow::Result<u8> {
+    start::arm().context("the controller needs its guardian")?;
+    let (link, ended) = Link::open().context("the controller needs its guardian")?;
+    let directory = socket::directory()
+        .context("there is no place for the sockets: set XDG_RUNTIME_DIR or TMPDIR")?;
+    let _sockets = Directory(directory.clone());
+    let path = options.socket.clone().unwrap_or_else(|| directory.join("socket"));
+    let listener =
+        socket::bind(&path).with_context(|| format!("cannot listen on {}", path.display()))?;
+    let log_path = directory.join("log");
+    let log = socket::bind(&log_path)
+        .with_context(|| format!("cannot listen on {}", log_path.display()))?;
+
+    let drain_grace = options.config.drain_grace;
+    let silence = Duration::from_secs(30);
+    let graces = Graces { cancel: options.config.cancel_grace, lease: LEASE_GRACE, silence };
+    let hand_out = Arc::new(HandOut::new(graces));
+    let draining = CancellationToken::new();
+    let registering = Registering {
+        address: options.address,
+        role: options.role,
+        define_missing: options.define_missing,
+        config: worker_config(options.config),
+    };
+    let registrations =
+        Arc::new(Registrations::new(registering, Arc::clone(&hand_out), Arc::clone(&link)));
+    let environment = processes::environment(&path.to_string_lossy(), &log_path.to_string_lossy());
+    let program = Program {
+        command: options.command,
+        processes: options.processes,
+        is_zygote: options.is_zygote,
+        environment,
+    };
+    let roots = if program.is_zygote { 1 } else { program.processes };
+    let processes = Processes::new(program, link, Arc::clone(&hand_out), draining.clone());
+    let processes = Arc::new(processes);
+
+    let mut parts = JoinSet::new();
+    let theirs = Arc::clone(&processes);
+    parts.spawn(async move { theirs.reap(ended).await });
+    let theirs = Arc::clone(&hand_out);
+    parts.spawn(async move { theirs.watch().await });
+    let theirs = Arc::clone(&registrations);
+    parts.spawn(async move { theirs.resize().await });
+    parts.spawn(output::log(log, Arc::clone(&hand_out)));
+    let answering = Answering {
+        hand_out: Arc::clone(&hand_out),
+        registrations: Arc::clone(&registrations),
+        processes: Arc::clone(&processes),
+        graces,
+    };
+    parts.spawn(socket::serve(listener, Arc::new(answering)));
+    for _ in 0..roots {
+        parts.spawn(Arc::clone(&processes).keep());
+    }
+    tracing::info!(socket = %path.display(), "the controller answers executors");
+
+    let code = tokio::select! {
+        () = shutdown.cancelled() => 0,
+        () = processes.wrong.cancelled() => 2,
+        () = registrations.failed.cancelled() => 1,
+    };
+    draining.cancel();
+    hand_out.drain();
+    if tokio::time::timeout(drain_grace, registrations.drain()).await.is_err() {
+        tracing::warn!(?drain_grace, "running tasks did not finish; telling them to stop");
+        hand_out.stop_all();
+        let more = graces.cancel * 2 + Duration::from_secs(5);
+        if tokio::time::timeout(more, registrations.drain()).await.is_err() {
+            tracing::error!("the worker did not end in order");
+        }
+    }
+    // They have heard of the drain, and end by themselves. The guardian ends the rest.
+    let _ = tokio::time::timeout(EXIT, processes.until_gone()).await;
+    Ok(code)
+}
+
+/// One thread for each lambda is enough: its bodies only wait.
+fn worker_config(config: WorkerConfig) -> WorkerConfig {
+    let mut config = config;
+    config.threads = 1;
+    config.drain_grace = NO_LIMIT;
+    config
+}
+
+/// The directory of the sockets, removed at the end.
+struct Directory(PathBuf);
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}

@@ -1,0 +1,241 @@
+//! The guardian: the parent of the controller, the zygote and the executors. It has one thread and no connection.
+//!
+//! It promises:
+//! - No executor runs past the time until which the controller's worker holds its leases (T and a third of M
+//!   after the last acknowledged heartbeat was sent), whatever the controller does: frozen, paging, killed.
+//! - When the controller ends, everything below the guardian is ended: executors, and what their lambdas have
+//!   started, also if that has left their session (it is a subreaper).
+//! - When the guardian ends, its direct children are killed by the kernel (`PR_SET_PDEATHSIG`). That signal is
+//!   sent when the *thread* that forked ends, so the guardian never has another.
+//!
+//! It must never wait for anything but time and its children. So it writes no log: a full pipe would hold it up.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, WaitOptions, WaitStatus};
+use tokio::signal::unix::{SignalKind, signal};
+use tuskline_sdk::Host;
+
+use super::link::{Ended, FromController, FromGuardian};
+use super::process;
+
+/// Set for the controller: the process id of its guardian.
+pub const GUARDIAN: &str = "TUSKLINE_GUARDIAN";
+
+/// Between two looks at the clock. Tokio's timers stand still while the machine sleeps, this clock does not.
+const LOOK: Duration = Duration::from_millis(50);
+/// How long processes that were killed may take to end, before the guardian ends without them.
+const END: Duration = Duration::from_secs(10);
+
+/// Runs the controller as a child, and the executors that it asks for, until the controller has ended.
+///
+/// # Errors
+/// The process cannot become a subreaper, or the controller cannot be started.
+pub fn run() -> io::Result<u8> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async { Guardian::start()?.watch().await })
+}
+
+struct Guardian {
+    controller: Pid,
+    link: tokio::net::UnixStream,
+    /// Messages that the controller has not read yet.
+    unsent: Vec<u8>,
+    /// Executors may run until then.
+    until_ns: Option<u64>,
+    /// They have run past it, and are being ended.
+    overdue: bool,
+    /// The controller was told to end.
+    told: bool,
+}
+
+impl Guardian {
+    fn start() -> io::Result<Self> {
+        #[cfg(target_os = "linux")]
+        rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+        let (ours, theirs) = UnixStream::pair()?;
+        ours.set_nonblocking(true)?;
+        let mut arguments = std::env::args_os();
+        let mut command = Command::new(process::own_program()?);
+        if let Some(name) = arguments.next() {
+            command.arg0(name);
+        }
+        command.args(arguments).stdin(Stdio::from(OwnedFd::from(theirs)));
+        command.env(GUARDIAN, std::process::id().to_string());
+        let controller = pid_of(&command.spawn()?);
+        let link = tokio::net::UnixStream::from_std(ours)?;
+        Ok(Self {
+            controller,
+            link,
+            unsent: Vec::new(),
+            until_ns: None,
+            overdue: false,
+            told: false,
+        })
+    }
+
+    async fn watch(mut self) -> io::Result<u8> {
+        let mut ended = signal(SignalKind::child())?;
+        let (mut term, mut int) =
+            (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        let mut hangup = signal(SignalKind::hangup())?;
+        let mut read = Vec::new();
+        loop {
+            if let Some(code) = self.reap() {
+                self.end_all().await;
+                return Ok(code);
+            }
+            self.end_overdue();
+            self.flush();
+            tokio::select! {
+                _ = ended.recv() => {}
+                _ = term.recv() => self.tell_to_end(),
+                _ = int.recv() => self.tell_to_end(),
+                _ = hangup.recv() => self.tell_to_end(),
+                () = tokio::time::sleep(self.pause()) => {}
+                readable = self.link.readable() => {
+                    readable?;
+                    self.read(&mut read);
+                }
+            }
+        }
+    }
+
+    fn pause(&self) -> Duration {
+        let left = self.until_ns.map(|until| until.saturating_sub(Host::clock_ns()));
+        left.map_or(LOOK, |left| LOOK.min(Duration::from_nanos(left)))
+    }
+
+    /// Kills executors whose time is over. Their controller stands still, or it would have ended them.
+    fn end_overdue(&mut self) {
+        if self.until_ns.is_some_and(|until| Host::clock_ns() >= until) {
+            self.until_ns = None;
+            self.overdue = true;
+        }
+        // Again and again: what they leave behind become children.
+        if self.overdue {
+            kill_children(Some(self.controller));
+        }
+    }
+
+    /// The first time the controller drains; the second time everything is ended.
+    fn tell_to_end(&mut self) {
+        let signal = if self.told { Signal::KILL } else { Signal::TERM };
+        self.told = true;
+        let _ = rustix::process::kill_process(self.controller, signal);
+    }
+
+    fn read(&mut self, read: &mut Vec<u8>) {
+        let mut buffer = [0; 16 * 1024];
+        match self.link.try_read(&mut buffer) {
+            // The controller is about to end; its status says more.
+            Ok(0) => {}
+            Ok(n) => read.extend_from_slice(&buffer[..n]),
+            Err(_) => return,
+        }
+        while let Some(end) = read.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = read.drain(..=end).collect();
+            match serde_json::from_slice(&line) {
+                Ok(FromController::Until(until)) => {
+                    self.until_ns = until;
+                    self.overdue = false;
+                }
+                Ok(FromController::Spawn { number, command, environment }) => {
+                    let spawned = spawn(&command, &environment);
+                    self.say(&match spawned {
+                        Ok(child) => FromGuardian::Spawned { number, pid: child.id() },
+                        Err(error) => FromGuardian::NotSpawned { number, error: error.to_string() },
+                    });
+                }
+                // It is of this same program.
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Takes the status of each child that has ended. Returns that of the controller.
+    fn reap(&mut self) -> Option<u8> {
+        while let Ok(Some((pid, status))) = rustix::process::wait(WaitOptions::NOHANG) {
+            if pid == self.controller {
+                return Some(code_of(status));
+            }
+            let pid = pid.as_raw_nonzero().get().unsigned_abs();
+            let how = Ended { signal: status.terminating_signal(), code: status.exit_status() };
+            self.say(&FromGuardian::Ended { pid, how });
+        }
+        None
+    }
+
+    fn say(&mut self, message: &FromGuardian) {
+        // Serialising numbers and texts cannot fail.
+        self.unsent.extend(serde_json::to_vec(message).unwrap_or_default());
+        self.unsent.push(b'\n');
+        self.flush();
+    }
+
+    fn flush(&mut self) {
+        while !self.unsent.is_empty() {
+            match self.link.try_write(&self.unsent) {
+                Ok(n) => drop(self.unsent.drain(..n)),
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// Ends all that is left: the children, and those that they leave behind, which become children.
+    async fn end_all(&mut self) {
+        let began = std::time::Instant::now();
+        loop {
+            kill_children(None);
+            loop {
+                match rustix::process::wait(WaitOptions::NOHANG) {
+                    Ok(Some(_)) => {}
+                    Ok(None) => break,
+                    // No child is left.
+                    Err(_) => return,
+                }
+            }
+            if began.elapsed() > END {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+}
+
+fn kill_children(but: Option<Pid>) {
+    for child in process::children_of(rustix::process::getpid()) {
+        if Some(child) != but {
+            let _ = rustix::process::kill_process(child, Signal::KILL);
+        }
+    }
+}
+
+/// Starts a command of the controller, by way of [`super::start`].
+fn spawn(command: &[String], environment: &[(String, String)]) -> io::Result<Child> {
+    Command::new(process::own_program()?)
+        .arg(super::start::COMMAND)
+        .arg("--")
+        .args(command)
+        .env(GUARDIAN, std::process::id().to_string())
+        .envs(environment.iter().map(|(name, value)| (name, value)))
+        .stdin(Stdio::null())
+        .spawn()
+}
+
+fn pid_of(child: &Child) -> Pid {
+    Pid::from_child(child)
+}
+
+fn code_of(status: WaitStatus) -> u8 {
+    match (status.exit_status(), status.terminating_signal()) {
+        (Some(code), _) => u8::try_from(code).unwrap_or(1),
+        (None, Some(signal)) => u8::try_from(128 + signal).unwrap_or(1),
+        (None, None) => 1,
+    }
+}
