@@ -55,6 +55,9 @@ pub struct Ended {
     pub code: Option<i32>,
 }
 
+/// A child of the guardian that began, or how it ended.
+pub type Child = (u32, Option<Ended>);
+
 /// The controller's end.
 #[derive(Debug)]
 pub struct Link {
@@ -66,11 +69,11 @@ pub struct Link {
 type OwnedSocket = std::os::unix::net::UnixStream;
 
 impl Link {
-    /// The link of this process, and the ends of children. Reads until dropped.
+    /// The link of this process, and what becomes of the guardian's children. Reads until dropped.
     ///
     /// # Errors
     /// Standard input is no socket: the process was not started by a guardian.
-    pub fn open() -> io::Result<(Arc<Self>, mpsc::UnboundedReceiver<(u32, Ended)>)> {
+    pub fn open() -> io::Result<(Arc<Self>, mpsc::UnboundedReceiver<Child>)> {
         let fd = io::stdin().as_fd().try_clone_to_owned()?;
         let socket = OwnedSocket::from(fd);
         let reading = socket.try_clone()?;
@@ -86,16 +89,19 @@ impl Link {
     async fn read(
         self: Arc<Self>,
         from: tokio::net::UnixStream,
-        ends: mpsc::UnboundedSender<(u32, Ended)>,
+        ends: mpsc::UnboundedSender<Child>,
     ) {
         let mut lines = tokio::io::BufReader::new(from).lines();
         while let Ok(Some(line)) = lines.next_line().await {
             let answer = match serde_json::from_str(&line) {
                 Ok(FromGuardian::Ended { pid, how }) => {
-                    let _ = ends.send((pid, how));
+                    let _ = ends.send((pid, Some(how)));
                     continue;
                 }
-                Ok(FromGuardian::Spawned { number, pid }) => (number, Ok(pid)),
+                Ok(FromGuardian::Spawned { number, pid }) => {
+                    let _ = ends.send((pid, None));
+                    (number, Ok(pid))
+                }
                 Ok(FromGuardian::NotSpawned { number, error }) => {
                     (number, Err(io::Error::other(error)))
                 }

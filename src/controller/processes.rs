@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::guardian::GUARDIAN;
 use super::hand_out::HandOut;
-use super::link::{Ended, Link};
+use super::link::{Child, Ended, Link};
 use super::process::{self, ProcessEnd};
 use super::start::LOG;
 use super::wire::{Fork, Forks, Served};
@@ -69,6 +69,12 @@ struct State {
     oom_kills: Option<u64>,
 }
 
+impl State {
+    fn status_of(&self, pid: u32) -> Option<Ended> {
+        self.statuses.iter().find(|(ended, _)| *ended == pid).map(|(_, how)| *how)
+    }
+}
+
 impl Processes {
     pub fn new(
         program: Program,
@@ -96,10 +102,12 @@ impl Processes {
     }
 
     /// Keeps the statuses that the guardian takes.
-    pub async fn reap(&self, mut ended: mpsc::UnboundedReceiver<(u32, Ended)>) {
-        while let Some(status) = ended.recv().await {
+    pub async fn reap(&self, mut children: mpsc::UnboundedReceiver<Child>) {
+        while let Some((pid, how)) = children.recv().await {
             let mut state = self.lock();
-            state.statuses.push_back(status);
+            // An earlier process of this number is none of the two any more.
+            state.statuses.retain(|(ended, _)| *ended != pid);
+            state.statuses.extend(how.map(|how| (pid, how)));
             if state.statuses.len() > STATUSES {
                 state.statuses.pop_front();
             }
@@ -113,12 +121,8 @@ impl Processes {
             let reaped = self.reaped.notified();
             tokio::pin!(reaped);
             reaped.as_mut().enable();
-            {
-                let mut state = self.lock();
-                let found = state.statuses.iter().position(|(ended, _)| *ended == pid);
-                if let Some((_, how)) = found.and_then(|at| state.statuses.remove(at)) {
-                    return how;
-                }
+            if let Some(how) = self.lock().status_of(pid) {
+                return how;
             }
             reaped.await;
         }
@@ -213,7 +217,6 @@ impl Processes {
         let mut names: Vec<String> = lambdas.iter().map(|served| served.name.clone()).collect();
         names.sort();
         let mut state = self.lock();
-        state.statuses.retain(|(ended, _)| *ended != pid);
         if let Some(asked) = state.forking.get_mut(&names) {
             asked.pop_front();
         }
