@@ -46,7 +46,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-use crate::controller::{guardian, start};
+use crate::controller::{environment, guardian, start};
 
 pub use database::{find_given, parse};
 pub use failure::{Failed, WrongCall, failed};
@@ -76,7 +76,7 @@ enum Command {
     /// Run lambdas in processes of any language, and end those that go on too long.
     Controller(controller::ControllerArgs),
     /// Become an executor: what the controller's guardian starts.
-    #[command(hide = true, name = crate::controller::start::COMMAND)]
+    #[command(hide = true, name = environment::START)]
     StartExecutor(controller::StartArgs),
     /// Ask a running `tuskline serve` whether it is up, or ready; exit code 0 or 1.
     Health(health::HealthArgs),
@@ -167,7 +167,7 @@ impl Program for Cli {
     fn before_threads(&self) -> Option<Outcome> {
         match &self.command {
             Command::StartExecutor(args) => Some(Ok(start::become_executor(&args.command))),
-            Command::Controller(_) if std::env::var_os(guardian::GUARDIAN).is_none() => {
+            Command::Controller(_) if std::env::var_os(environment::GUARDIAN).is_none() => {
                 Some(guardian::run().map(ExitCode::from).map_err(Into::into))
             }
             _ => None,

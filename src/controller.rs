@@ -15,6 +15,7 @@
 //!
 //! It must never decide what a result leads to: that is the worker's, and the database's.
 
+pub mod environment;
 pub mod guardian;
 mod hand_out;
 mod link;

@@ -21,11 +21,9 @@ use rustix::process::{Pid, Signal, WaitOptions, WaitStatus};
 use tokio::signal::unix::{SignalKind, signal};
 use tuskline_sdk::Host;
 
+use super::environment::{GUARDIAN, START};
 use super::link::{Ended, FromController, FromGuardian};
 use super::process;
-
-/// Set for the controller: the process id of its guardian.
-pub const GUARDIAN: &str = "TUSKLINE_GUARDIAN";
 
 /// Between two looks at the clock. Tokio's timers stand still while the machine sleeps, this clock does not.
 const LOOK: Duration = Duration::from_millis(50);
@@ -216,10 +214,10 @@ fn kill_children(but: Option<Pid>) {
     }
 }
 
-/// Starts a command of the controller, by way of [`super::start`].
+/// Starts a command of the controller, by way of `start`.
 fn spawn(command: &[String], environment: &[(String, String)]) -> io::Result<Child> {
     Command::new(process::own_program()?)
-        .arg(super::start::COMMAND)
+        .arg(START)
         .arg("--")
         .args(command)
         .env(GUARDIAN, std::process::id().to_string())

@@ -9,7 +9,7 @@ use rustix::process::{Pid, PidfdFlags, Signal};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-use super::start::PROCESS;
+use super::environment::PROCESS;
 
 /// The end of a process. Readable once no instruction of it runs any more.
 #[derive(Debug)]

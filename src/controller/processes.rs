@@ -4,6 +4,8 @@
 //! that ends with 2 is wrong (bad arguments, a failed import, a message that was refused): it is not started
 //! again, and the controller ends.
 
+mod forks;
+
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -11,12 +13,11 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
-use super::guardian::GUARDIAN;
+use super::environment::{GUARDIAN, LOG, SOCKET};
 use super::hand_out::HandOut;
 use super::link::{Child, Ended, Link};
 use super::process::{self, ProcessEnd};
-use super::start::LOG;
-use super::wire::{Fork, Forks, Served};
+use super::wire::Served;
 
 /// How long a process may take to join.
 const START: Duration = Duration::from_secs(60);
@@ -280,61 +281,6 @@ impl Processes {
         now > before
     }
 
-    /// The executors to fork, once there are any.
-    pub async fn next_fork(&self, lambdas: &[Served], wait: Duration) -> Forks {
-        let until = tokio::time::Instant::now() + wait;
-        loop {
-            let gone = self.hand_out.gone.notified();
-            tokio::pin!(gone);
-            gone.as_mut().enable();
-            if self.draining.is_cancelled() {
-                return Forks { fork: Vec::new(), draining: true };
-            }
-            let (fork, look_at) = self.missing(lambdas);
-            if !fork.is_empty() || tokio::time::Instant::now() >= until {
-                return Forks { fork, draining: false };
-            }
-            let look_at = look_at.map_or(until, |at| until.min(at.into()));
-            tokio::select! {
-                () = gone => {}
-                () = self.draining.cancelled() => {}
-                () = tokio::time::sleep_until(look_at) => {}
-            }
-        }
-    }
-
-    /// Forks that are missing now, and when to look again.
-    fn missing(&self, lambdas: &[Served]) -> (Vec<Fork>, Option<Instant>) {
-        let now = Instant::now();
-        let mut groups: Vec<(Vec<String>, usize)> = Vec::new();
-        let mut shared: Vec<String> = Vec::new();
-        for served in lambdas {
-            match served.isolate {
-                true => groups.push((vec![served.name.clone()], served.slots)),
-                false => shared.push(served.name.clone()),
-            }
-        }
-        if !shared.is_empty() {
-            shared.sort();
-            groups.push((shared, self.program.processes));
-        }
-        let alive: Vec<usize> =
-            groups.iter().map(|(names, _)| self.hand_out.serving(names)).collect();
-        let mut state = self.lock();
-        if let Some(at) = state.fork_at.filter(|at| *at > now) {
-            return (Vec::new(), Some(at));
-        }
-        let mut forks = Vec::new();
-        for ((names, wanted), alive) in groups.into_iter().zip(alive) {
-            let asked = state.forking.entry(names.clone()).or_default();
-            asked.retain(|at| now.duration_since(*at) < FORK);
-            let missing = wanted.saturating_sub(alive + asked.len());
-            asked.extend(std::iter::repeat_n(now, missing));
-            forks.extend(std::iter::repeat_n(Fork { lambdas: names }, missing));
-        }
-        (forks, Some(now + FORK))
-    }
-
     /// Waits until each executor has ended.
     pub async fn until_gone(&self) {
         loop {
@@ -351,7 +297,5 @@ impl Processes {
 
 /// The environment of a process that the guardian starts.
 pub fn environment(socket: &str, log: &str) -> Vec<(String, String)> {
-    [("TUSKLINE_SOCKET", socket), (LOG, log)]
-        .map(|(name, value)| (name.into(), value.into()))
-        .into()
+    [(SOCKET, socket), (LOG, log)].map(|(name, value)| (name.into(), value.into())).into()
 }

@@ -11,14 +11,7 @@ use std::process::{Command, ExitCode};
 
 use rustix::process::Signal;
 
-use super::guardian::GUARDIAN;
-
-/// The hidden command of this program.
-pub const COMMAND: &str = "start-executor";
-/// Where its output goes: a socket of the controller.
-pub const LOG: &str = "TUSKLINE_LOG";
-/// Its process id, for all that it starts: by it they are found when it ends.
-pub const PROCESS: &str = "TUSKLINE_PROCESS";
+use super::environment::{GUARDIAN, LOG, PROCESS};
 
 /// Before PostgreSQL and the controller, after nothing else.
 const OOM_SCORE: &str = "700";

@@ -53,7 +53,7 @@ begin
     select r.id from unnest(v_ids, v_fences) as r (id, fence)
      where r.id <> all (v_held)
        and not exists (select from tuskline.task t
-                        where t.id = r.id and t.fence = abs(r.fence)
+                        where t.id = r.id and t.fence = abs(r.fence) and t.fence > 0
                           and t.status in ('enqueued', 'new', 'dead', 'cancelled')));
   if refused <> '{}' then perform tuskline_core.wait_for_standby(); end if;
 end $$;

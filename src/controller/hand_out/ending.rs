@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tuskline_sdk::{Context, Outcome, StopReason};
+use tuskline_sdk::{Outcome, StopReason};
 
-use super::executor::{Executor, InHand};
+use super::executor::{Executor, InHand, Kill, write_progress};
 use super::{HandOut, NO_EXECUTOR, Offer, State};
 use crate::controller::link::Ended;
 use crate::controller::process;
@@ -17,19 +17,6 @@ const LOOK: Duration = Duration::from_millis(10);
 const MEMORY_LOOK: Duration = Duration::from_millis(100);
 /// Between two times that progress is written.
 const PROGRESS: Duration = Duration::from_secs(1);
-
-/// Why the controller ended a process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kill {
-    /// An attempt went on past its deadline or cancel, and its grace.
-    Overdue,
-    /// It held more memory than so many MiB.
-    Memory(u64),
-    /// It had a free slot, and asked for nothing.
-    Silent,
-    /// Its parent, which the controller had started, has ended.
-    Abandoned,
-}
 
 /// An executor that has ended, and what it had in hand.
 #[derive(Debug)]
@@ -156,13 +143,6 @@ impl HandOut {
     }
 }
 
-impl Executor {
-    pub fn kill(&mut self, why: Kill) {
-        self.killed.get_or_insert(why);
-        self.end.kill();
-    }
-}
-
 impl State {
     fn is_busy(&self) -> bool {
         !self.alone.is_empty()
@@ -232,21 +212,6 @@ fn write_all_progress(executor: &mut Executor) {
             write_progress(hand.handed.context.clone(), percent, text);
         }
     }
-}
-
-/// Writes it in the background, unless the attempt shall stop: a context that is kept counts as its body.
-pub fn write_progress(context: Context, percent: f32, text: String) {
-    tokio::spawn(async move {
-        tokio::select! {
-            biased;
-            () = context.cancelled() => {}
-            written = context.progress(percent, &text) => {
-                if let Err(error) = written {
-                    tracing::debug!(%error, "progress is not written");
-                }
-            }
-        }
-    });
 }
 
 fn outcome(hand: &InHand, killed: Option<Kill>, class: &str, pid: u32) -> Outcome {

@@ -4,17 +4,42 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
 
+use axum::body::Bytes;
 use tokio::sync::Notify;
-use tuskline_sdk::Outcome;
+use tuskline_sdk::{Context, Outcome};
 
-use super::ending::{Kill, write_progress};
-use super::lanes::Lane;
 use super::{Handed, Offer, State};
 use crate::controller::process::{self, ProcessEnd};
-use crate::controller::wire::{self, Attempt, Served, Task};
+use crate::controller::wire::{self, Attempt, Cancel, Served, Task};
 
 /// Payloads of one answer, in bytes; a larger one comes alone.
 const PAYLOADS: usize = 4 << 20;
+
+/// Why the controller ended a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kill {
+    /// An attempt went on past its deadline or cancel, and its grace.
+    Overdue,
+    /// It held more memory than so many MiB.
+    Memory(u64),
+    /// It had a free slot, and asked for nothing.
+    Silent,
+    /// Its parent, which the controller had started, has ended.
+    Abandoned,
+}
+
+#[derive(Debug, Default)]
+pub struct Lane {
+    /// The last message.
+    pub no: u64,
+    /// Its answer, once there is one.
+    pub answer: Option<Bytes>,
+    /// Not told on this lane yet.
+    pub cancels: Vec<Cancel>,
+    pub refused: Vec<Attempt>,
+    /// It has heard that nothing more is handed out.
+    pub is_told: bool,
+}
 
 #[derive(Debug)]
 pub struct Executor {
@@ -96,6 +121,11 @@ impl Executor {
             && both.all(|(ours, theirs)| *ours.lambda == *theirs.name && ours.slots == theirs.slots)
     }
 
+    pub fn kill(&mut self, why: Kill) {
+        self.killed.get_or_insert(why);
+        self.end.kill();
+    }
+
     pub fn takes_work(&self) -> bool {
         !self.leaving && self.killed.is_none()
     }
@@ -155,6 +185,21 @@ impl Executor {
         self.in_hand.insert(attempt, hand);
         task
     }
+}
+
+/// Writes it in the background, unless the attempt shall stop: a context that is kept counts as its body.
+pub fn write_progress(context: Context, percent: f32, text: String) {
+    tokio::spawn(async move {
+        tokio::select! {
+            biased;
+            () = context.cancelled() => {}
+            written = context.progress(percent, &text) => {
+                if let Err(error) = written {
+                    tracing::debug!(%error, "progress is not written");
+                }
+            }
+        }
+    });
 }
 
 impl State {

@@ -10,25 +10,12 @@ use tuskline_sdk::Outcome;
 
 use super::executor::Executor;
 use super::{HandOut, State, unknown_executor};
-use crate::controller::wire::{self, Attempt, AttemptResult, Cancel, Refusal, ResultStatus};
+use crate::controller::wire::{self, Attempt, AttemptResult, Refusal, ResultStatus};
 
 /// Longest wait of a NextWork: shorter than what proxies and clients give up on.
 const LONGEST_WAIT: Duration = Duration::from_secs(25);
 /// Lanes of one executor.
 const MOST_LANES: usize = 16;
-
-#[derive(Debug, Default)]
-pub struct Lane {
-    /// The last message.
-    pub no: u64,
-    /// Its answer, once there is one.
-    pub answer: Option<Bytes>,
-    /// Not told on this lane yet.
-    pub cancels: Vec<Cancel>,
-    pub refused: Vec<Attempt>,
-    /// It has heard that nothing more is handed out.
-    pub is_told: bool,
-}
 
 /// A lane that waits counts as one that takes tasks, until it is dropped.
 struct Waiting<'a> {

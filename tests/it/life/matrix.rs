@@ -10,7 +10,7 @@ const OPEN: [&str; 5] = ["claimed", "processing", "retriable_failure", "new", "e
 const TERMINAL: [&str; 5] = ["success", "fatal_failure", "dead", "cancelled", "dropped"];
 
 /// The rows of the table, in the order of a task's life.
-const VERBS: [&str; 40] = [
+const VERBS: [&str; 43] = [
     "enqueue_due",
     "enqueue_due, paused",
     "enqueue_due, dropped",
@@ -36,6 +36,9 @@ const VERBS: [&str; 40] = [
     "snoozed, asked to stop",
     "fatal",
     "cancelled",
+    "crashed",
+    "crashed, third crash",
+    "crashed, asked to stop",
     "the same result again",
     "any result, old fence",
     "release",
@@ -215,7 +218,9 @@ async fn prepare(verb: &str, db: &Db, worker: &ScriptedWorker, staged: &[Staged]
     match verb {
         "claim, over a limit" => db.run("select tuskline.set_limit('work', 0)").await,
         "retriable, last attempt" => last_attempt(db).await,
-        "rescue, third crash" => db.run("update tuskline.task set crashes = 2").await,
+        "rescue, third crash" | "crashed, third crash" => {
+            db.run("update tuskline.task set crashes = 2").await
+        }
         "rebuild_queues" => {
             db.run("delete from tuskline_core.queues_complete; delete from tuskline.queued").await
         }
@@ -325,6 +330,7 @@ async fn act_on(verb: &str, db: &Db, worker: &ScriptedWorker, staged: &Staged) -
             | ("retriable", "retriable_failure" | "dead")
             | ("fatal", "fatal_failure")
             | ("cancelled", "cancelled")
+            | ("crashed", "dead" | "cancelled")
     );
     let sent = match verb {
         "start" => worker.start(task).await,
@@ -358,12 +364,16 @@ async fn act_on(verb: &str, db: &Db, worker: &ScriptedWorker, staged: &Staged) -
         "snoozed" | "snoozed, asked to stop" => accepted(worker.snooze(task).await),
         "fatal" => accepted(worker.fail_for_good(task).await),
         "cancelled" => accepted(worker.stopped(task).await),
+        "crashed" | "crashed, third crash" | "crashed, asked to stop" => {
+            accepted(worker.crash(task).await)
+        }
         "any result, old fence" => {
             accepted(worker.succeed(&old).await)
                 || accepted(worker.succeed_with(&old, "1").await)
                 || accepted(worker.fail(&old).await)
                 || accepted(worker.fail_for_good(&old).await)
                 || accepted(worker.stopped(&old).await)
+                || accepted(worker.crash(&old).await)
         }
         "the same result again" => match staged.status {
             "success" => accepted(worker.succeed(task).await),

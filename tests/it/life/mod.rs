@@ -5,6 +5,7 @@
 mod archive;
 mod attempts;
 mod cells;
+mod crashes;
 mod drain;
 mod due_times;
 mod effects;

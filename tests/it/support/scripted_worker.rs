@@ -161,6 +161,15 @@ impl ScriptedWorker {
             .await
     }
 
+    /// Reports that the process that ran the task has ended.
+    pub async fn crash(&self, task: &Task) -> Answer {
+        self.note(
+            task,
+            r#""status": "crashed", "error_class": "signal 11", "message": "process 7 ended""#,
+        )
+        .await
+    }
+
     /// Reports that a task was stopped on request.
     pub async fn stopped(&self, task: &Task) -> Answer {
         self.note(task, r#""status": "cancelled""#).await

@@ -276,12 +276,6 @@ impl Slots {
         wanted
     }
 
-    /// A lambda of a host has so many slots from now on. Returns the executors to start for what is buffered.
-    pub(super) fn resize(&mut self, lambda: usize, slots: usize) -> usize {
-        self.lambdas[lambda].usage.slots = slots;
-        self.start_executors(lambda, self.lambdas[lambda].usage.buffered)
-    }
-
     /// An executor of a lambda found no task.
     pub(super) fn executor_ends(&mut self, lambda: usize) {
         self.lambdas[lambda].executors -= 1;

@@ -3,6 +3,17 @@
 use std::time::Duration;
 
 use crate::worker::config::WorkerConfig;
+use crate::worker::controller::slots::Slots;
+
+impl Slots {
+    /// A lambda of a host has so many slots from now on. Returns the executors to start for what is buffered.
+    pub(in crate::worker::controller) fn resize(&mut self, lambda: usize, slots: usize) -> usize {
+        let usage = &mut self.lambdas[lambda].usage;
+        usage.slots = slots;
+        let buffered = usage.buffered;
+        self.start_executors(lambda, buffered)
+    }
+}
 
 #[derive(Debug, Clone)]
 pub(crate) struct Usage {

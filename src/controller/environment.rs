@@ -1,0 +1,13 @@
+//! What processes below the guardian find in their environment, and the hidden command that they begin as.
+
+/// The process id of the guardian.
+pub const GUARDIAN: &str = "TUSKLINE_GUARDIAN";
+/// Where executors speak to the controller.
+pub const SOCKET: &str = "TUSKLINE_SOCKET";
+/// Where their output goes: a socket of the controller.
+pub const LOG: &str = "TUSKLINE_LOG";
+/// The process id of the executor, for all that it starts: by it they are found when it ends.
+pub const PROCESS: &str = "TUSKLINE_PROCESS";
+
+/// A process of the guardian begins as this command of this program.
+pub const START: &str = "start-executor";
