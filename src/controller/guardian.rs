@@ -48,8 +48,8 @@ struct Guardian {
     until_ns: Option<u64>,
     /// They have run past it, and are being ended.
     overdue: bool,
-    /// The controller was told to end.
-    told: bool,
+    /// The controller was warned to end.
+    warned: bool,
 }
 
 impl Guardian {
@@ -73,7 +73,7 @@ impl Guardian {
             unsent: Vec::new(),
             until_ns: None,
             overdue: false,
-            told: false,
+            warned: false,
         })
     }
 
@@ -123,8 +123,8 @@ impl Guardian {
 
     /// The first time the controller drains; the second time everything is ended.
     fn tell_to_end(&mut self) {
-        let signal = if self.told { Signal::KILL } else { Signal::TERM };
-        self.told = true;
+        let signal = if self.warned { Signal::KILL } else { Signal::TERM };
+        self.warned = true;
         let _ = rustix::process::kill_process(self.controller, signal);
     }
 

@@ -2,7 +2,7 @@
 //!
 //! It promises:
 //! - The hand-out is the start. An executor never has more attempts of a lambda in hand than slots for it.
-//! - A task with a crash on record runs alone: in an executor that has nothing else in hand.
+//! - A task with a crash on record runs alone: in an executor that has nothing else in held.
 //! - An attempt goes on to another process only after its own has ended: its reply is given by a result, or by
 //!   [`HandOut::ended`], which is called when the process, and what it had started, runs no instruction any more.
 //! - A lane's answer is kept until the next number: to send a message again changes nothing.
@@ -58,7 +58,7 @@ struct State {
     executors: HashMap<Arc<str>, Executor>,
     /// Attempts that wait for a slot of their lambda, by lambda.
     waiting: HashMap<Arc<str>, VecDeque<Offer>>,
-    /// Attempts that wait for an executor with nothing in hand.
+    /// Attempts that wait for an executor with nothing in held.
     alone: VecDeque<Offer>,
     joined: u64,
     draining: bool,
@@ -156,14 +156,14 @@ impl HandOut {
         Ok(())
     }
 
-    /// The context of an attempt in hand.
+    /// The context of an attempt in held.
     ///
     /// # Errors
     /// The executor is unknown, or the attempt is over.
     pub fn context(&self, name: &str, attempt: super::wire::Attempt) -> Result<Context, Refusal> {
         let state = self.lock();
         let executor = state.executors.get(name).ok_or_else(unknown_executor)?;
-        let found = executor.in_hand.get(&attempt).map(|hand| hand.handed.context.clone());
+        let found = executor.in_hand.get(&attempt).map(|held| held.handed.context.clone());
         let over = || format!("task {} is not in hand under fence {}", attempt.task, attempt.fence);
         found.ok_or_else(|| Refusal::new(409, "not_current", over()))
     }

@@ -107,10 +107,10 @@ impl Registrations {
     async fn register(&self, lambdas: BTreeSet<String>) -> Result<Current, Refusal> {
         let registered = Arc::new(Notify::new());
         let number = fastrand::u64(..);
-        let (deadlines, told) = (Arc::clone(&self.deadlines), Arc::clone(&registered));
+        let (deadlines, warned) = (Arc::clone(&self.deadlines), Arc::clone(&registered));
         let host = Arc::new(Host::new(move |until_ns| {
             deadlines.set(number, until_ns);
-            told.notify_one();
+            warned.notify_one();
         }));
         let Registering { address, role, define_missing, config } = self.registering.clone();
         let drain = self.ended.child_token();

@@ -11,14 +11,14 @@ use crate::controller::link::Ended;
 use crate::controller::process;
 use crate::controller::wire::{Attempt, Cancel};
 
-/// Between two looks at the clock while something is in hand.
+/// Between two looks at the clock while something is in held.
 const LOOK: Duration = Duration::from_millis(10);
 /// Between two looks at the memory of processes.
 const MEMORY_LOOK: Duration = Duration::from_millis(100);
 /// Between two times that progress is written.
 const PROGRESS: Duration = Duration::from_secs(1);
 
-/// An executor that has ended, and what it had in hand.
+/// An executor that has ended, and what it had in held.
 #[derive(Debug)]
 pub struct EndedExecutor {
     pub pid: u32,
@@ -29,7 +29,7 @@ pub struct EndedExecutor {
 }
 
 impl HandOut {
-    /// Looks at the clock for all attempts in hand, until dropped.
+    /// Looks at the clock for all attempts in held, until dropped.
     pub async fn watch(&self) {
         let (mut memory_at, mut progress_at) = (Instant::now(), Instant::now());
         loop {
@@ -64,28 +64,28 @@ impl HandOut {
     fn stop_attempts(&self, executor: &mut Executor, stopping: bool, now: Instant) {
         let mut cancels = Vec::new();
         let mut is_overdue = false;
-        for (attempt, hand) in &mut executor.in_hand {
-            let asked = hand.handed.context.stop_reason();
+        for (attempt, held) in &mut executor.in_hand {
+            let asked = held.handed.context.stop_reason();
             let asked = asked.or_else(|| stopping.then_some(StopReason::ShuttingDown));
             let Some(reason) = asked else { continue };
             let grace = match reason {
                 StopReason::LeaseLost => self.graces.lease,
                 _ => self.graces.cancel,
             };
-            match hand.kill_at {
+            match held.kill_at {
                 None => {
-                    hand.kill_at = Some(now + grace);
+                    held.kill_at = Some(now + grace);
                     let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
                     cancels.push(Cancel { attempt: *attempt, reason: word(reason), grace_ms });
                 }
                 // The lease may be lost while an earlier reason has a longer grace.
                 Some(at) if reason == StopReason::LeaseLost => {
-                    hand.kill_at = Some(at.min(now + grace));
+                    held.kill_at = Some(at.min(now + grace));
                 }
                 Some(_) => {}
             }
-            if hand.kill_at.is_some_and(|at| now >= at) && !hand.is_culprit {
-                hand.is_culprit = true;
+            if held.kill_at.is_some_and(|at| now >= at) && !held.is_culprit {
+                held.is_culprit = true;
                 is_overdue = true;
             }
         }
@@ -126,9 +126,9 @@ impl HandOut {
             let tasks: Vec<i64> = in_hand.iter().map(|(attempt, _)| attempt.task).collect();
             tracing::warn!(pid, ?killed, class, ?tasks, "an executor has ended with tasks in hand");
         }
-        for (_, hand) in in_hand {
-            let outcome = outcome(&hand, killed, &class, pid);
-            let _ = hand.handed.reply.send(outcome);
+        for (_, held) in in_hand {
+            let outcome = outcome(&held, killed, &class, pid);
+            let _ = held.handed.reply.send(outcome);
         }
         self.gone.notify_waiters();
     }
@@ -207,14 +207,14 @@ fn end_silent(executor: &mut Executor, silence: Duration, now: Instant) {
 }
 
 fn write_all_progress(executor: &mut Executor) {
-    for hand in executor.in_hand.values_mut() {
-        if let Some((percent, text)) = hand.progress.take() {
-            write_progress(hand.handed.context.clone(), percent, text);
+    for held in executor.in_hand.values_mut() {
+        if let Some((percent, text)) = held.progress.take() {
+            write_progress(held.handed.context.clone(), percent, text);
         }
     }
 }
 
-fn outcome(hand: &InHand, killed: Option<Kill>, class: &str, pid: u32) -> Outcome {
+fn outcome(held: &InHand, killed: Option<Kill>, class: &str, pid: u32) -> Outcome {
     let crashed =
         |class: &str, reason: String| Outcome::Crashed { class: class.to_owned().into(), reason };
     match killed {
@@ -223,7 +223,7 @@ fn outcome(hand: &InHand, killed: Option<Kill>, class: &str, pid: u32) -> Outcom
             crashed("memory", format!("process {pid} held more than {limit} MiB and was ended"))
         }
         // The worker knows what a stop leads to; a timeout is a failure.
-        Some(Kill::Overdue) if hand.is_culprit => match hand.handed.context.stop_reason() {
+        Some(Kill::Overdue) if held.is_culprit => match held.handed.context.stop_reason() {
             Some(StopReason::TimedOut) => Outcome::retriable(format!(
                 "no result within attempt_timeout and its grace: process {pid} was ended"
             )),

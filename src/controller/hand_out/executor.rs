@@ -1,4 +1,4 @@
-//! One executor as the controller sees it: its slots, what it has in hand, its lanes.
+//! One executor as the controller sees it: its slots, what it has in held, its lanes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -146,21 +146,21 @@ impl Executor {
         !self.is_alone && self.serving.iter().any(|serving| serving.used < serving.slots)
     }
 
-    /// Takes the result of an attempt. `None`: it is not in hand.
+    /// Takes the result of an attempt. `None`: it is not in held.
     pub fn finish(&mut self, attempt: Attempt, outcome: Outcome) -> Option<()> {
-        let hand = self.in_hand.remove(&attempt)?;
+        let held = self.in_hand.remove(&attempt)?;
         self.results += 1;
-        let lambda = hand.handed.context.lambda();
+        let lambda = held.handed.context.lambda();
         if let Some(serving) = self.serving.iter_mut().find(|one| *one.lambda == *lambda) {
             serving.used -= 1;
         }
         if self.in_hand.is_empty() {
             self.is_alone = false;
         }
-        if let Some((percent, text)) = hand.progress {
-            write_progress(hand.handed.context.clone(), percent, text);
+        if let Some((percent, text)) = held.progress {
+            write_progress(held.handed.context.clone(), percent, text);
         }
-        let _ = hand.handed.reply.send(outcome);
+        let _ = held.handed.reply.send(outcome);
         Some(())
     }
 
@@ -181,8 +181,8 @@ impl Executor {
         };
         self.serving[at].used += 1;
         let handed = Handed { payload: String::new(), checkpoint: None, ..handed };
-        let hand = InHand { handed, kill_at: None, is_culprit: false, progress: None };
-        self.in_hand.insert(attempt, hand);
+        let held = InHand { handed, kill_at: None, is_culprit: false, progress: None };
+        self.in_hand.insert(attempt, held);
         task
     }
 }
@@ -238,7 +238,7 @@ impl State {
     }
 }
 
-/// A task with a crash on record: at once if nothing is in hand. Else the executor is kept free for it from now
+/// A task with a crash on record: at once if nothing is in held. Else the executor is kept free for it from now
 /// on, unless another one is.
 fn take_alone(
     executor: &mut Executor,

@@ -94,8 +94,8 @@ impl State {
             return Err(wrong_number(lane.no + 1, asked.no));
         }
         for progress in &asked.progress {
-            if let Some(hand) = executor.in_hand.get_mut(&progress.attempt) {
-                hand.progress = Some((progress.percent, progress.text.clone()));
+            if let Some(held) = executor.in_hand.get_mut(&progress.attempt) {
+                held.progress = Some((progress.percent, progress.text.clone()));
             }
         }
         Ok(Arc::clone(&executor.changed))
@@ -142,7 +142,7 @@ impl State {
     }
 }
 
-/// Takes results, each by itself. Returns the attempts that are not in hand.
+/// Takes results, each by itself. Returns the attempts that are not in held.
 fn take_results(executor: &mut Executor, results: &[&RawValue]) -> Vec<Attempt> {
     let mut refused = Vec::new();
     for result in results {

@@ -5,7 +5,7 @@
 
 use std::pin::pin;
 use std::sync::{Arc, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, Notify, mpsc};
@@ -230,7 +230,7 @@ impl RegisteredWorker {
             let more = worker.config.cancel_grace + Duration::from_secs(1);
             let _ = within_grace(more, &mut pin!(self.controller.until_quiet())).await;
         }
-        self.give_back(self.controller.take_abandoned()).await;
+        self.give_back(self.controller.take_unwanted(&[], Instant::now())).await;
         // A body that does not yield cannot be dropped, and must not run beside its successor.
         if let Some(task) = self.controller.running() {
             end_process(&format!("task {task} ignored the end of its worker and its grace"));

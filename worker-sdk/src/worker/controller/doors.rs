@@ -52,11 +52,6 @@ impl Controller {
         back.extend(gated.iter().filter_map(|attempt| state.slots.take_buffered(*attempt)));
         back
     }
-
-    /// The work that came back unfinished since the last call.
-    pub(crate) fn take_abandoned(&self) -> Vec<Work> {
-        std::mem::take(&mut self.lock().abandoned)
-    }
 }
 
 /// The lease ledger: for the heartbeat, and for work that is given back.

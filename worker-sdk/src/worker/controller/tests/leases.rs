@@ -44,7 +44,7 @@ async fn a_lease_outlives_work_that_could_not_be_given_back() {
     let mut results = plan(&controller).await;
     assert!(dropped(&results).is_empty());
     answer(&controller, &mut results, None);
-    let back = controller.give_back(controller.take_abandoned());
+    let back = controller.give_back(controller.take_unwanted(&[], Instant::now()));
     assert_eq!(back.last_leases(), [LeaseId(7)]);
     controller.given_back(back, |_| Verdict::Done);
     assert!(controller.next_exchange().await.is_none());
