@@ -43,8 +43,8 @@
 --   application  schedule schedule_many schedule_chain schedule_then parents await_end cancel
 --                task_status may, and plain insert or copy into task
 --   worker       register_executor end_executor executor_lambdas max_attempts heartbeat exchange
---                claim start set_results release release_lease assert_current complete set_progress
---                watch unwatch peek report_attempts
+--                claim start set_results release release_lease report_crashes assert_current
+--                complete set_progress watch unwatch peek report_attempts
 --   server       enqueue_due run_policies rescue rebuild_queues verify note_silence
 --                check_installation readiness version due_periodic fire_periodic
 --                note_schedule_error advance_operation purge_keys

@@ -2,7 +2,7 @@
 //!
 //! It promises:
 //! - The hand-out is the start. An executor never has more attempts of a lambda in hand than slots for it.
-//! - A task with a crash on record runs alone: in an executor that has nothing else in held.
+//! - A task with a crash on record runs alone: in an executor that has nothing else in hand.
 //! - An attempt goes on to another process only after its own has ended: its reply is given by a result, or by
 //!   [`HandOut::ended`], which is called when the process, and what it had started, runs no instruction any more.
 //! - A lane's answer is kept until the next number: to send a message again changes nothing.
@@ -58,7 +58,7 @@ struct State {
     executors: HashMap<Arc<str>, Executor>,
     /// Attempts that wait for a slot of their lambda, by lambda.
     waiting: HashMap<Arc<str>, VecDeque<Offer>>,
-    /// Attempts that wait for an executor with nothing in held.
+    /// Attempts that wait for an executor with nothing in hand.
     alone: VecDeque<Offer>,
     joined: u64,
     draining: bool,
@@ -156,7 +156,7 @@ impl HandOut {
         Ok(())
     }
 
-    /// The context of an attempt in held.
+    /// The context of an attempt in hand.
     ///
     /// # Errors
     /// The executor is unknown, or the attempt is over.

@@ -70,15 +70,15 @@ language plpgsql immutable as $$
 declare
   v_wrong text := (
     select coalesce('unknown field ' || quote_literal(left(f.name, 80)),
-             format('status must be success, retriable_failure, snoozed, fatal_failure, '
-                    'cancelled or crashed, got %L', n.note->>'status'))
+             format('status must be success, retriable_failure, snoozed, fatal_failure '
+                    'or cancelled, got %L', n.note->>'status'))
       from json_array_elements(p_notes) as n (note)
            left join lateral (
              select k.name from json_object_keys(n.note) as k (name)
               where k.name not in ('task', 'fence', 'status', 'error_class', 'message', 'after_ms',
                                    'output') limit 1) f on true
      where f.name is not null or coalesce(n.note->>'status', '') not in (
-       'success', 'retriable_failure', 'snoozed', 'fatal_failure', 'cancelled', 'crashed')
+       'success', 'retriable_failure', 'snoozed', 'fatal_failure', 'cancelled')
      limit 1);
 begin
   if v_wrong is not null then

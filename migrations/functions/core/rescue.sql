@@ -170,7 +170,7 @@ comment on function tuskline.note_silence(bigint[], bigint[], bigint[], timestam
 -- tasks.
 --
 -- p_reported, p_classes and p_messages are parallel, in id order: the crashes that a worker reports
--- (record_crashes). It has seen that each of these attempts had begun, so each is charged.
+-- (report_crashes). It has seen that each of these attempts had begun, so each is charged.
 create or replace function tuskline_core.return_crashed(
   p_ids bigint[], p_owners bigint[], p_leases bigint[], p_now timestamptz,
   p_reported bigint[] default null, p_classes text[] default null, p_messages text[] default null)

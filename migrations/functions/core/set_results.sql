@@ -2,10 +2,10 @@
 --
 -- p_tasks and p_fences: plain successes, parallel.
 -- p_notes: results with more to say, a JSON array of {task, fence, status, error_class, message,
---   after_ms, output}. The status is success, retriable_failure, snoozed, fatal_failure, cancelled
---   or crashed. A retriable failure backs off: the base doubles each attempt, capped, with 25 %
+--   after_ms, output}. The status is success, retriable_failure, snoozed, fatal_failure or
+--   cancelled. A retriable failure backs off: the base doubles each attempt, capped, with 25 %
 --   jitter both ways. After max_attempts the task is dead. A snoozed task is new again and due in
---   after_ms, as if the attempt had not been. For crashed see record_crashes.
+--   after_ms, as if the attempt had not been.
 -- p_done_leases: leases whose last tasks this call reports.
 -- Returns the refused tasks: the fence is not the current one, or the task ended with another
 -- outcome. A refused result changes nothing.
@@ -22,14 +22,9 @@ returns bigint[] language plpgsql as $$
 declare
   v_now     timestamptz := tuskline.clock();
   v_refused bigint[] := '{}';
-  v_crashed bigint[] := '{}'; -- refused crashes
   v_done    tuskline_core.ended;
 begin
   p_executor := tuskline_core.own_executor(p_executor);
-  if p_notes::text like '%"crashed"%' then
-    select c.refused, c.rest into v_crashed, p_notes
-      from tuskline_core.record_crashes(p_executor, p_tasks, p_notes, v_now) c;
-  end if;
   if p_notes is not null then
     v_refused := tuskline_core.record_notes(p_executor, p_tasks, p_fences, p_notes, v_now);
   elsif cardinality(p_tasks) > 0 then
@@ -51,7 +46,7 @@ begin
   if p_done_leases is not null then
     perform tuskline_core.drop_leases(p_executor, p_done_leases);
   end if;
-  return v_refused || v_crashed;
+  return v_refused;
 end $$;
 comment on function tuskline_core.record_results(bigint, bigint[], bigint[], json, bigint[]) is
   'Records results, for set_results and exchange. Returns the tasks whose result was refused.';

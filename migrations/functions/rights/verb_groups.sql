@@ -21,7 +21,7 @@ language sql immutable as $$
       ('execute', 'scheduler worker', 'parents', null),
       ('execute', 'worker', 'assert_current claim complete end_executor exchange executor_lambdas '
          'heartbeat max_attempts peek rebuild_queues register_executor release release_lease '
-         'report_attempts set_progress set_results start unwatch watch', null),
+         'report_attempts report_crashes set_progress set_results start unwatch watch', null),
       ('execute', 'scheduler worker operator team viewer', 'task_status', null),
       ('execute', 'scheduler worker operator team viewer monitor', 'version', null),
       ('execute', 'operator team', 'advance_operation cancel_chain gate pause_periodic '

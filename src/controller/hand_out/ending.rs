@@ -11,14 +11,14 @@ use crate::controller::link::Ended;
 use crate::controller::process;
 use crate::controller::wire::{Attempt, Cancel};
 
-/// Between two looks at the clock while something is in held.
+/// Between two looks at the clock while something is in hand.
 const LOOK: Duration = Duration::from_millis(10);
 /// Between two looks at the memory of processes.
 const MEMORY_LOOK: Duration = Duration::from_millis(100);
 /// Between two times that progress is written.
 const PROGRESS: Duration = Duration::from_secs(1);
 
-/// An executor that has ended, and what it had in held.
+/// An executor that has ended, and what it had in hand.
 #[derive(Debug)]
 pub struct EndedExecutor {
     pub pid: u32,
@@ -29,7 +29,7 @@ pub struct EndedExecutor {
 }
 
 impl HandOut {
-    /// Looks at the clock for all attempts in held, until dropped.
+    /// Looks at the clock for all attempts in hand, until dropped.
     pub async fn watch(&self) {
         let (mut memory_at, mut progress_at) = (Instant::now(), Instant::now());
         loop {

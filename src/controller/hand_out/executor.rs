@@ -1,4 +1,4 @@
-//! One executor as the controller sees it: its slots, what it has in held, its lanes.
+//! One executor as the controller sees it: its slots, what it has in hand, its lanes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -146,7 +146,7 @@ impl Executor {
         !self.is_alone && self.serving.iter().any(|serving| serving.used < serving.slots)
     }
 
-    /// Takes the result of an attempt. `None`: it is not in held.
+    /// Takes the result of an attempt. `None`: it is not in hand.
     pub fn finish(&mut self, attempt: Attempt, outcome: Outcome) -> Option<()> {
         let held = self.in_hand.remove(&attempt)?;
         self.results += 1;
@@ -238,7 +238,7 @@ impl State {
     }
 }
 
-/// A task with a crash on record: at once if nothing is in held. Else the executor is kept free for it from now
+/// A task with a crash on record: at once if nothing is in hand. Else the executor is kept free for it from now
 /// on, unless another one is.
 fn take_alone(
     executor: &mut Executor,

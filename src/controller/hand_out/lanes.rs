@@ -142,7 +142,7 @@ impl State {
     }
 }
 
-/// Takes results, each by itself. Returns the attempts that are not in held.
+/// Takes results, each by itself. Returns the attempts that are not in hand.
 fn take_results(executor: &mut Executor, results: &[&RawValue]) -> Vec<Attempt> {
     let mut refused = Vec::new();
     for result in results {

@@ -10,7 +10,7 @@ const OPEN: [&str; 5] = ["claimed", "processing", "retriable_failure", "new", "e
 const TERMINAL: [&str; 5] = ["success", "fatal_failure", "dead", "cancelled", "dropped"];
 
 /// The rows of the table, in the order of a task's life.
-const VERBS: [&str; 43] = [
+const VERBS: [&str; 44] = [
     "enqueue_due",
     "enqueue_due, paused",
     "enqueue_due, dropped",
@@ -36,13 +36,14 @@ const VERBS: [&str; 43] = [
     "snoozed, asked to stop",
     "fatal",
     "cancelled",
-    "crashed",
-    "crashed, third crash",
-    "crashed, asked to stop",
     "the same result again",
     "any result, old fence",
     "release",
     "release, old fence",
+    "report_crashes",
+    "report_crashes, third",
+    "report_crashes, asked",
+    "report_crashes, old f.",
     "rescue",
     "rescue, third crash",
     "rescue, asked to stop",
@@ -218,7 +219,7 @@ async fn prepare(verb: &str, db: &Db, worker: &ScriptedWorker, staged: &[Staged]
     match verb {
         "claim, over a limit" => db.run("select tuskline.set_limit('work', 0)").await,
         "retriable, last attempt" => last_attempt(db).await,
-        "rescue, third crash" | "crashed, third crash" => {
+        "rescue, third crash" | "report_crashes, third" => {
             db.run("update tuskline.task set crashes = 2").await
         }
         "rebuild_queues" => {
@@ -330,7 +331,6 @@ async fn act_on(verb: &str, db: &Db, worker: &ScriptedWorker, staged: &Staged) -
             | ("retriable", "retriable_failure" | "dead")
             | ("fatal", "fatal_failure")
             | ("cancelled", "cancelled")
-            | ("crashed", "dead" | "cancelled")
     );
     let sent = match verb {
         "start" => worker.start(task).await,
@@ -341,6 +341,10 @@ async fn act_on(verb: &str, db: &Db, worker: &ScriptedWorker, staged: &Staged) -
         "complete, old fence" => worker.complete(&old).await,
         "release" => worker.release(task).await,
         "release, old fence" => worker.release(&old).await,
+        "report_crashes" | "report_crashes, third" | "report_crashes, asked" => {
+            worker.crash(task).await
+        }
+        "report_crashes, old f." => worker.crash(&old).await,
         "cancel" => match db.cancel(task.id).await.as_str() {
             "requested" => return Reply::Asked,
             said => said == "cancelled",
@@ -364,16 +368,12 @@ async fn act_on(verb: &str, db: &Db, worker: &ScriptedWorker, staged: &Staged) -
         "snoozed" | "snoozed, asked to stop" => accepted(worker.snooze(task).await),
         "fatal" => accepted(worker.fail_for_good(task).await),
         "cancelled" => accepted(worker.stopped(task).await),
-        "crashed" | "crashed, third crash" | "crashed, asked to stop" => {
-            accepted(worker.crash(task).await)
-        }
         "any result, old fence" => {
             accepted(worker.succeed(&old).await)
                 || accepted(worker.succeed_with(&old, "1").await)
                 || accepted(worker.fail(&old).await)
                 || accepted(worker.fail_for_good(&old).await)
                 || accepted(worker.stopped(&old).await)
-                || accepted(worker.crash(&old).await)
         }
         "the same result again" => match staged.status {
             "success" => accepted(worker.succeed(task).await),

@@ -343,7 +343,7 @@ const OWNING: [Attack; 48] = [
     ("call what writes it", "rival", "select tuskline_core.note_rights()", "42501"),
 ];
 
-const WORKING: [Attack; 22] = [
+const WORKING: [Attack; 23] = [
     (
         "register for the victim's lambda",
         "mailer",
@@ -425,6 +425,13 @@ const WORKING: [Attack; 22] = [
         "mailer",
         "select tuskline.release(<worker>, array[<held>], array[<lease>]::bigint[], array[<lease>]::bigint[]),
                 tuskline.release(<other>, array[<held>], array[<lease>]::bigint[], array[<lease>]::bigint[])",
+        NOTHING,
+    ),
+    (
+        "report crashes",
+        "mailer",
+        "select tuskline.report_crashes(<worker>, array[<held>], array[<lease>]::bigint[], '{x}', '{x}'),
+                tuskline.report_crashes(<other>, array[<held>], array[<lease>]::bigint[], '{x}', '{x}')",
         NOTHING,
     ),
     ("release the lease", "mailer", "select tuskline.release_lease(<worker>, <lease>)", NOTHING),

@@ -283,6 +283,30 @@ pub(crate) async fn release(
     Ok(Released { tasks: row.get(0), locked: row.get(1) })
 }
 
+/// Reports attempts whose processes have ended, each with the cause and what is known of it, and drops leases
+/// that are over.
+pub(crate) async fn report_crashes(
+    client: &Session,
+    executor: i64,
+    crashes: &[(Attempt, &str, &str)],
+    ended_leases: &[LeaseId],
+) -> Result<Released> {
+    let (tasks, fences) = columns(crashes.iter().map(|(attempt, ..)| *attempt));
+    let (classes, messages): (Vec<_>, Vec<_>) =
+        crashes.iter().map(|(_, class, message)| (*class, *message)).unzip();
+    let sql = "select returned, deferred from tuskline.report_crashes($1, $2, $3, $4, $5, $6)";
+    let parameters: &Parameters<'_> = &[
+        (&executor, Type::INT8),
+        (&tasks, Type::INT8_ARRAY),
+        (&fences, Type::INT8_ARRAY),
+        (&classes, Type::TEXT_ARRAY),
+        (&messages, Type::TEXT_ARRAY),
+        (&numbers(ended_leases), Type::INT8_ARRAY),
+    ];
+    let row = client.query_typed_one(sql, parameters).await?;
+    Ok(Released { tasks: row.get(0), locked: row.get(1) })
+}
+
 pub(crate) async fn release_lease(client: &Session, executor: i64, lease: LeaseId) -> Result<()> {
     let sql = "select tuskline.release_lease($1, $2)";
     client.query_typed(sql, &[(&executor, Type::INT8), (&lease.0, Type::INT8)]).await.map(drop)

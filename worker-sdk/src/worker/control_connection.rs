@@ -12,6 +12,7 @@ use crate::db::connect::{Session, in_time, on};
 use crate::db::hsc::{self, Attempt, LeaseId, Released, Report};
 use crate::worker::opener::Opener;
 use crate::worker::transition_log;
+use crate::worker::work::{Crash, Work};
 
 /// Longest wait for a connection that is opened again: each rare call waits for it.
 const CONNECTION_WAIT: Duration = Duration::from_secs(5);
@@ -56,6 +57,24 @@ impl ControlConnection {
             hsc::release(&session, self.executor, attempts, ended_leases).await
         };
         self.call(TRIES, release).await
+    }
+
+    /// Reports attempts whose processes have ended. `None`: the database did not answer.
+    pub(crate) async fn report_crashes(
+        &self,
+        crashed: &[Work],
+        ended_leases: &[LeaseId],
+    ) -> Option<Released> {
+        let crashes = crashed.iter().filter_map(|work| {
+            let Crash { class, reason } = work.crash.as_ref()?;
+            Some((work.id(), &**class, &**reason))
+        });
+        let crashes: Vec<_> = crashes.collect();
+        let report = |session: Arc<Session>| {
+            let crashes = &crashes;
+            async move { hsc::report_crashes(&session, self.executor, crashes, ended_leases).await }
+        };
+        self.call(TRIES, report).await
     }
 
     /// Gives back a lease whose tasks no executor will start.

@@ -18,12 +18,27 @@ impl Database {
     /// Gives work back. Work that the database did not answer for, or whose row is locked, stays
     /// abandoned, to be tried again.
     pub(crate) async fn give_back(&self, controller: &Controller, back: Vec<Work>) {
+        let (crashed, back): (Vec<_>, Vec<_>) =
+            back.into_iter().partition(|work| work.crash.is_some());
+        self.report_crashes(controller, crashed).await;
         if back.is_empty() {
             return;
         }
         let sent = controller.give_back(back);
         let attempts: Vec<Attempt> = sent.items().iter().map(Work::id).collect();
         match self.control.release(&attempts, sent.last_leases()).await {
+            Some(released) => controller.given_back(sent, |work| released.verdict(work.task)),
+            None => controller.not_given_back(sent),
+        }
+    }
+
+    /// The same for attempts whose processes have ended.
+    async fn report_crashes(&self, controller: &Controller, crashed: Vec<Work>) {
+        if crashed.is_empty() {
+            return;
+        }
+        let sent = controller.give_back(crashed);
+        match self.control.report_crashes(sent.items(), sent.last_leases()).await {
             Some(released) => controller.given_back(sent, |work| released.verdict(work.task)),
             None => controller.not_given_back(sent),
         }

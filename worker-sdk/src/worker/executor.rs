@@ -22,7 +22,7 @@ use crate::worker::layer::{Attempt, Running};
 use crate::worker::outcome::Outcome;
 use crate::worker::watchdog;
 use crate::worker::watchdog::Watchdog;
-use crate::worker::work::{StopReason, Work};
+use crate::worker::work::{Crash, StopReason, Work};
 
 /// After so many tasks without a wait, the executor lets other futures of its thread run.
 const YIELD_EVERY: u32 = 32;
@@ -39,7 +39,7 @@ pub(crate) struct Executor {
 /// The end of an attempt.
 enum Ended {
     Finished(AttemptResult),
-    /// Cut short by shutdown: given back.
+    /// Cut short by shutdown, or its process has ended: given back.
     Unfinished(Work),
 }
 
@@ -191,7 +191,7 @@ fn said(ended: std::thread::Result<Outcome>) -> BodyEnd {
 }
 
 /// A success stands, also if the body was told to stop; another end depends on the reason of the stop.
-fn conclude(work: Work, end: BodyEnd, limit: Duration) -> Ended {
+fn conclude(mut work: Work, end: BodyEnd, limit: Duration) -> Ended {
     let reason = work.stop.reason();
     let finished = match (end, reason) {
         (BodyEnd::Returned(outcome @ (Outcome::Success(_) | Outcome::SuccessJson(_))), _) => {
@@ -202,8 +202,9 @@ fn conclude(work: Work, end: BodyEnd, limit: Duration) -> Ended {
         | (_, Some(StopReason::ShuttingDown | StopReason::LeaseLost)) => {
             return Ended::Unfinished(work);
         }
-        (BodyEnd::Returned(outcome @ Outcome::Crashed { .. }), _) => {
-            AttemptResult::of(&work, outcome, None)
+        (BodyEnd::Returned(Outcome::Crashed { class, reason }), _) => {
+            work.crash = Some(Crash::new(&class, &reason));
+            return Ended::Unfinished(work);
         }
         (BodyEnd::Returned(outcome), None | Some(StopReason::TimedOut)) => {
             AttemptResult::of(&work, outcome, reason.map(|_| "timeout"))

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::db::hsc::{AttemptResult, Failed, ResultStatus};
+use crate::db::hsc::{AttemptResult, Failed};
 
 /// Lines of one lambda and level in one window.
 const LINES: u32 = 5;
@@ -77,11 +77,10 @@ impl FailureLog {
     ) -> Option<Line> {
         let failed = result.failed.clone()?;
         let log = self.0.iter_mut().find(|log| *log.lambda == *lambda)?;
-        let crashed = result.status == ResultStatus::Crashed;
         let retries = result.status.is_retried();
         let dies =
             retries && log.max_attempts.is_some_and(|most| i32::from(failed.attempt) >= most);
-        let is_last = dies || !(retries || crashed);
+        let is_last = dies || !retries;
         let budget = if is_last { &mut log.last } else { &mut log.again };
         let left_out = budget.line(now)?;
         Some(Line::Failed {

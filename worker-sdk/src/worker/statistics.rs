@@ -14,7 +14,7 @@ pub use histogram::EDGES_MS;
 
 use self::histogram::{BUCKETS, Histogram};
 
-use crate::db::hsc::{AttemptResult, Report, ResultStatus, Verdict};
+use crate::db::hsc::{AttemptResult, Report, Verdict};
 #[cfg(feature = "metrics")]
 use crate::metrics::{Family, Value};
 use crate::task::Priority;
@@ -123,7 +123,6 @@ impl Statistics {
     /// The database has answered for a result.
     pub(crate) fn answered(&self, result: &AttemptResult, verdict: Verdict) {
         let at = match verdict {
-            Verdict::Done if result.status == ResultStatus::Crashed => return,
             Verdict::Done => result.status as usize - 1,
             Verdict::Refused => REFUSED as usize - 1,
             Verdict::Locked => return,

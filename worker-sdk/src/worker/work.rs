@@ -44,6 +44,22 @@ pub(crate) struct Work {
     pub traceparent: Option<String>,
     pub payload: String,
     pub stop: Arc<Stop>,
+    /// The process that ran it has ended.
+    pub crash: Option<Crash>,
+}
+
+/// How the process of an attempt has ended.
+#[derive(Debug)]
+pub(crate) struct Crash {
+    pub class: String,
+    pub reason: String,
+}
+
+impl Crash {
+    pub(crate) fn new(class: &str, reason: &str) -> Self {
+        let class = clean(class, CLASS_MAX_BYTES);
+        Self { class, reason: clean(reason, MESSAGE_MAX_BYTES) }
+    }
 }
 
 impl Work {
@@ -63,6 +79,7 @@ impl Work {
             traceparent: None,
             payload: "null".into(),
             stop: Arc::default(),
+            crash: None,
         }
     }
 
@@ -145,7 +162,7 @@ impl AttemptResult {
                 Some(Note { status: ResultStatus::Snoozed, after_ms: Some(in_ms(delay)), ..note })
             }
             // It goes back and is no result (`conclude`); as one it would be this.
-            Outcome::Returned => {
+            Outcome::Returned | Outcome::Crashed { .. } => {
                 Some(Note { status: ResultStatus::Snoozed, after_ms: Some(0), ..note })
             }
             Outcome::Undecodable { reason } => {
@@ -155,12 +172,6 @@ impl AttemptResult {
             Outcome::Fatal { class: own, reason } => Some(Note {
                 status: ResultStatus::FatalFailure,
                 error_class: named(class, own, "fatal"),
-                message: Some(clean(&reason, MESSAGE_MAX_BYTES)),
-                ..note
-            }),
-            Outcome::Crashed { class, reason } => Some(Note {
-                status: ResultStatus::Crashed,
-                error_class: named(None, Some(class), "crash"),
                 message: Some(clean(&reason, MESSAGE_MAX_BYTES)),
                 ..note
             }),

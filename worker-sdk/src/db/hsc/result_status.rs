@@ -4,8 +4,7 @@ use std::borrow::Cow;
 
 use serde::Serialize;
 
-/// The status that a result reports. Its number is that of its counter (`report_attempts`); the database
-/// counts crashes itself.
+/// The status that a result reports. Its number is that of its counter (`report_attempts`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ResultStatus {
@@ -15,11 +14,10 @@ pub(crate) enum ResultStatus {
     FatalFailure = 3,
     Snoozed = 4,
     Cancelled = 5,
-    Crashed = 0,
 }
 
 impl ResultStatus {
-    /// The task runs again, unless its attempts are used up. A crash uses up none.
+    /// The task runs again, unless its attempts are used up.
     pub(crate) fn is_retried(self) -> bool {
         self == Self::RetriableFailure
     }
@@ -32,7 +30,6 @@ impl ResultStatus {
             Self::FatalFailure => "fatal_failure",
             Self::Snoozed => "snoozed",
             Self::Cancelled => "cancelled",
-            Self::Crashed => "crashed",
         }
     }
 }

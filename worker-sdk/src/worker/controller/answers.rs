@@ -131,6 +131,7 @@ impl Controller {
                 traceparent: task.traceparent,
                 payload: task.payload.map_or_else(|| "null".into(), |json| json.0),
                 stop: Arc::new(Stop::default()),
+                crash: None,
             };
             let (lambda, priority) = self.statistics.names(work.counts);
             transition_log::claimed(&work, lambda, priority);
