@@ -38,13 +38,15 @@ use tuskline_sdk::{Address, WorkerConfig};
 
 use hand_out::{Graces, HandOut};
 use link::Link;
+use output::Output;
 use processes::{Processes, Program};
 use registrations::{Registering, Registrations};
 use socket::Answering;
 
 /// How long executors may take to exit by themselves after a drain.
 const EXIT: Duration = Duration::from_secs(2);
-/// How long executors may obey where the lease is lost. The worker's own time for that is a third of M.
+/// How long executors may obey where the lease is lost, at most. The worker's own time for that is a third of M,
+/// and after the grace processes have to end.
 const LEASE_GRACE: Duration = Duration::from_millis(50);
 /// A drain of the worker has no limit of its own.
 const NO_LIMIT: Duration = Duration::from_secs(365 * 86_400);
@@ -89,7 +91,8 @@ pub async fn run(options: Options, shutdown: CancellationToken) -> anyhow::Resul
 
     let drain_grace = options.config.drain_grace;
     let silence = Duration::from_secs(30);
-    let graces = Graces { cancel: options.config.cancel_grace, lease: LEASE_GRACE, silence };
+    let lease = LEASE_GRACE.min(options.config.watchdog_margin / 12);
+    let graces = Graces { cancel: options.config.cancel_grace, lease, silence };
     let hand_out = Arc::new(HandOut::new(graces));
     let draining = CancellationToken::new();
     let registering = Registering {
@@ -118,11 +121,13 @@ pub async fn run(options: Options, shutdown: CancellationToken) -> anyhow::Resul
     parts.spawn(async move { theirs.watch().await });
     let theirs = Arc::clone(&registrations);
     parts.spawn(async move { theirs.resize().await });
-    parts.spawn(output::log(log, Arc::clone(&hand_out)));
+    let output = Arc::new(Output::new(Arc::clone(&hand_out)));
+    parts.spawn(Arc::clone(&output).log(log));
     let answering = Answering {
         hand_out: Arc::clone(&hand_out),
         registrations: Arc::clone(&registrations),
         processes: Arc::clone(&processes),
+        output,
         graces,
     };
     parts.spawn(socket::serve(listener, Arc::new(answering)));

@@ -180,6 +180,11 @@ impl HandOut {
         slots
     }
 
+    /// The process that writes the output of an executor: the first one of its session.
+    pub fn writer_of(&self, name: &str) -> Option<u32> {
+        self.lock().executors.get(name).map(|executor| executor.session)
+    }
+
     /// The attempt that a process runs, if it is only one: its lambda, task and number. The process may also be
     /// the first of an executor's session.
     pub fn only_attempt(&self, pid: u32) -> Option<(Arc<str>, i64, i16)> {

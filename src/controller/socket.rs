@@ -22,6 +22,7 @@ use tokio::task::JoinSet;
 use tuskline_sdk::ErrorKind;
 
 use super::hand_out::{Graces, HandOut};
+use super::output::Output;
 use super::processes::Processes;
 use super::registrations::Registrations;
 use super::wire::{self, PROTOCOL, Refusal};
@@ -40,6 +41,7 @@ pub struct Answering {
     pub hand_out: Arc<HandOut>,
     pub registrations: Arc<Registrations>,
     pub processes: Arc<Processes>,
+    pub output: Arc<Output>,
     pub graces: Graces,
 }
 
@@ -136,7 +138,14 @@ async fn join(
 
 async fn next_work(State(answering): Shared, request: Request) -> Result<Response, Refusal> {
     let body = body(request).await?;
-    let answer = answering.hand_out.next_work(parse(&body)?).await?;
+    let asked: wire::NextWork<'_> = parse(&body)?;
+    // What a body has written before its result is logged while its task is still known.
+    if !asked.results.is_empty()
+        && let Some(pid) = answering.hand_out.writer_of(asked.executor)
+    {
+        answering.output.read_rest(pid);
+    }
+    let answer = answering.hand_out.next_work(asked).await?;
     Ok(of_json(answer))
 }
 

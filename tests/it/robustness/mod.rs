@@ -29,6 +29,7 @@ mod no_concurrent_execution;
 mod no_concurrent_workers;
 mod outages;
 mod passing;
+mod processes;
 mod rebuild;
 mod repair;
 mod restored_copies;

@@ -11,6 +11,7 @@ pub mod company;
 mod db;
 mod end_listener;
 pub mod help;
+pub mod host;
 mod http;
 pub mod page;
 pub mod pages;

@@ -54,7 +54,11 @@ impl Record {
 
     /// Writes that a body has begun; its end is written when the answer is dropped.
     pub fn begin(&self, context: &Context) -> Begun {
-        let (task, fence) = (context.task().0, context.fence().0);
+        self.begin_attempt(context.task().0, context.fence().0)
+    }
+
+    /// The same for an attempt without a context.
+    pub fn begin_attempt(&self, task: i64, fence: i64) -> Begun {
         self.write("begin", task, fence);
         Begun { record: self.clone(), task, fence }
     }
