@@ -202,3 +202,11 @@ create index audit_at on tuskline.audit (at);
 comment on index tuskline.audit_at is 'The newest acts.';
 create index audit_subject on tuskline.audit (subject, at);
 comment on index tuskline.audit_subject is 'Acts on one task, lambda or other object.';
+
+-- Where a task runs, if its worker is a host controller.
+alter table tuskline.progress add column pid integer;
+comment on column tuskline.progress.pid is
+  'Process that ran the attempt, below its worker. Null: the worker itself.';
+alter table tuskline.executor add column processes integer[];
+comment on column tuskline.executor.processes is
+  'Processes in which a host controller runs attempts. Null: it runs them itself.';

@@ -97,7 +97,7 @@ impl Registrations {
             all.extend(current.lambdas.iter().cloned());
         }
         let new = self.register(all).await?;
-        new.host.resize(self.hand_out.slots());
+        new.host.resize(self.hand_out.slots(), &self.hand_out.pids());
         if let Some(former) = current.replace(new) {
             former.drain.cancel();
         }
@@ -157,7 +157,7 @@ impl Registrations {
         loop {
             self.hand_out.resized.notified().await;
             if let Some(current) = &*self.current.lock().await {
-                current.host.resize(self.hand_out.slots());
+                current.host.resize(self.hand_out.slots(), &self.hand_out.pids());
             }
         }
     }

@@ -111,6 +111,7 @@ const OF_RUST: &[&str] = &[
     "::pages",
     "::periodic_servers::",
     "::priorities::",
+    "::processes::",
     "::runbooks::",
     "::documents::",
     "::server_troubles::",

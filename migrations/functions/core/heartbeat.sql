@@ -2,6 +2,7 @@
 --
 -- p_leases: return the leases it holds. So a worker finds a claim whose answer it never got, and
 --   gives it back. It is rare, because it reads all leases held since the last vacuum.
+-- p_processes: the processes of a host controller, if they have changed.
 -- p_beats: heartbeats that were acknowledged to this worker; null: unknown.
 -- Returns alive: false means that the executor has ended and must stop its tasks. An ended executor
 -- never comes back. It is false as well if another role registered it, or if its role may no longer
@@ -16,7 +17,7 @@
 -- alone. The transaction that ends an executor updates the same row, so it sees this heartbeat.
 create or replace function tuskline.heartbeat(
   p_executor bigint, p_draining boolean default false, p_leases boolean default true,
-  p_beats bigint default null,
+  p_beats bigint default null, p_processes integer[] default null,
   out alive boolean, out leases bigint[], out cancelled_tasks bigint[],
   out cancelled_fences bigint[], out gated_tasks bigint[], out gated_fences bigint[],
   out past boolean)
@@ -26,7 +27,8 @@ declare
 begin
   update tuskline.executor e
      set beats = e.beats + 1, silent_ms = 0, beat_at = v_now, expires_at = v_now + e.lease,
-         draining = e.draining or p_draining
+         draining = e.draining or p_draining,
+         processes = coalesce(p_processes, e.processes)
    where e.executor_id = p_executor and e.ended_at is null
      and (p_beats is null or e.beats >= p_beats)
      and tuskline_core.is_entitled(e.role, e.lambdas);
@@ -52,7 +54,7 @@ begin
     end if;
   end if;
 end $$;
-comment on function tuskline.heartbeat(bigint, boolean, boolean, bigint) is
+comment on function tuskline.heartbeat(bigint, boolean, boolean, bigint, integer[]) is
   'Extends the lease of a worker; names the tasks it must stop and (p_leases) its leases. '
   'alive is false: its bodies must stop. past is true: this database is a copy of a '
   'state in which fewer than p_beats of its heartbeats were known.';

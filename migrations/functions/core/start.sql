@@ -3,10 +3,12 @@
 -- A worker sends it for tasks that still run at the first heartbeat. It also sends it before the
 -- body of a suspect: a task that a worker held when it died. Then the next death is charged to the
 -- right task.
+-- p_pids: the process that runs each attempt, below a host controller; null: the worker itself.
 -- Returns the tasks that it moved.
 --
 -- Locks: skips rows that other transactions hold, also the task's own body in its transaction.
-create or replace function tuskline.start(p_executor bigint, p_tasks bigint[], p_fences bigint[])
+create or replace function tuskline.start(
+  p_executor bigint, p_tasks bigint[], p_fences bigint[], p_pids integer[] default null)
 returns bigint[] language plpgsql security definer
 set search_path = pg_catalog, pg_temp set jit = off set plan_cache_mode = force_generic_plan
 set enable_hashjoin = off set enable_mergejoin = off
@@ -35,10 +37,19 @@ begin
        and t.id between v_sorted[1] and v_sorted[cardinality(v_sorted)]
     returning t.id)
   select coalesce(array_agg(id), '{}') into v_ids from u;
+  if p_pids is not null then
+    insert into tuskline.progress as p (task_id, fence, pid, said_at)
+    select u.id, abs(u.fence), u.pid, tuskline.clock()
+      from unnest(p_tasks, p_fences, p_pids) as u (id, fence, pid)
+     where u.id = any (v_ids) and u.pid is not null order by u.id
+    on conflict (task_id) do update
+       set fence = excluded.fence, pid = excluded.pid
+     where p.fence <= excluded.fence;
+  end if;
   if cardinality(v_ids) < cardinality(p_tasks) then
     perform tuskline_core.wait_for_standby();
   end if;
   return v_ids;
 end $$;
-comment on function tuskline.start(bigint, bigint[], bigint[]) is
+comment on function tuskline.start(bigint, bigint[], bigint[], integer[]) is
   'claimed -> processing. Returns the tasks that it moved.';

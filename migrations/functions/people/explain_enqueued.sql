@@ -91,8 +91,9 @@ language sql stable as $$
   select case when e.ended_at is not null then 'worker_ended'
               when e.expires_at <= p_now then 'worker_silent'
               else p_status::text end,
-         format('held by worker %s (pid %s on %s) since %s, lease until %s%s',
-                e.executor_id, e.pid, e.host, p_started_at, e.expires_at,
+         format('held by worker %s (pid %s on %s)%s since %s, lease until %s%s',
+                e.executor_id, e.pid, e.host, ' in its process ' || p.pid,
+                p_started_at, e.expires_at,
                 case when e.ended_at is not null
                      then format('; it %s at %s, a store consumer gives its tasks back',
                                  e.end_reason, e.ended_at)
@@ -103,6 +104,7 @@ language sql stable as $$
          case when e.ended_at is not null or e.expires_at <= p_now then 'run: tuskline serve'
               else format('select tuskline.cancel(%s)', p_task) end
     from tuskline.lease l join tuskline.executor e using (executor_id)
+         left join tuskline.progress p on p.task_id = p_task and p.fence = p_fence
    where l.lease_id = p_fence
   union all
   select 'stalled', 'claimed, but under no lease; the janitor finds such tasks',

@@ -66,11 +66,13 @@ select e.executor_id, e.host, e.pid, e.lambdas, e.sdk_version, e.role,
             when e.draining then 'draining'
             else 'alive' end as state,
        e.started_at, e.beat_at, e.expires_at, e.ended_at,
-       (select count(*) from tuskline.lease l where l.executor_id = e.executor_id) as leases
+       (select count(*) from tuskline.lease l where l.executor_id = e.executor_id) as leases,
+       e.processes
   from tuskline.executor e left join (select tuskline.clock() as at offset 0) c on true;
 comment on view tuskline.executors is
   'Worker processes, and how many leases each holds. silent: no heartbeat for a lease by the '
-  'database clock. expired: ended after a silence. Also alive, draining and stopped.';
+  'database clock. expired: ended after a silence. Also alive, draining and stopped. processes: '
+  'those in which a host controller runs attempts.';
 
 create or replace view tuskline.attempts as
 select f.task_id, f.attempt, f.fence, f.executor_id,
@@ -268,7 +270,8 @@ language sql stable security definer set search_path = pg_catalog, pg_temp set j
          (select count(*) from tuskline.task_failure f where f.task_id = t.id),
          f.error_class, case when m.shown then f.message end, case when m.shown then o.output end,
          case when m.shown then t.payload end, p.percent, case when m.shown then p.message end,
-         case when m.shown then p.checkpoint end, p.said_at,
+         case when m.shown then p.checkpoint end,
+         case when num_nonnulls(p.percent, p.message, p.checkpoint) > 0 then p.said_at end,
          case when m.shown then t.ordering_key end, case when m.shown then t.limit_key end,
          case when m.shown then t.fairness_key end, case when m.shown then t.unique_key end,
          t.traceparent

@@ -180,6 +180,7 @@ impl Executor {
             traceparent: context.traceparent().map(str::to_owned),
         };
         self.serving[at].used += 1;
+        context.runs_in(self.pid);
         let handed = Handed { payload: String::new(), checkpoint: None, ..handed };
         let held = InHand { handed, kill_at: None, is_culprit: false, progress: None };
         self.in_hand.insert(attempt, held);

@@ -79,7 +79,7 @@ async fn only_the_culprit_of_a_crash_is_dead_in_the_end() {
     let neighbours = [schedule(&db, "hold").await, schedule(&db, "hold").await];
     host.record().until_begun(2).await;
     let culprit = schedule(&db, "abort").await;
-    db.until("select count(*) = 2 from tuskline.task where status <> 'dead' and crashes = 1").await;
+    db.until("select count(*) = 3 from tuskline.task where crashes >= 1").await;
     host.open();
     db.until_status(culprit, "dead").await;
     for neighbour in neighbours {
@@ -135,7 +135,7 @@ async fn executors_of_a_controller_that_stands_still_end_before_the_lease() {
     let id = schedule(&db, "hold").await;
     host.record().until_begun(1).await;
     let executors = host.joined();
-    signal(host.controller().await, Signal::STOP);
+    signal(host.controller(&db).await, Signal::STOP);
     host.until(|_| executors.iter().all(|pid| !runs(*pid)).then_some(())).await;
     let status = db.status(id).await;
     assert!(["claimed", "processing"].contains(&&*status), "{status}: nobody else may have it yet");
@@ -150,7 +150,7 @@ async fn executors_end_with_their_controller_and_with_their_guardian() {
         let left = host.until(|host| host.left().first().copied()).await;
         let executors = host.joined();
         match who {
-            "controller" => signal(host.controller().await, Signal::KILL),
+            "controller" => signal(host.controller(&db).await, Signal::KILL),
             _ => signal(host.guardian(), Signal::KILL),
         }
         let status = host.ended().await;
@@ -160,6 +160,22 @@ async fn executors_end_with_their_controller_and_with_their_guardian() {
             assert!(!runs(left), "the guardian has adopted and ended it");
         }
     }
+}
+
+#[tokio::test]
+async fn explain_and_the_list_of_workers_name_the_process_of_a_task() {
+    let (db, host) = host("p_attempt_timeout => '1 h'", 1, 1).await;
+    let id = schedule(&db, "hold").await;
+    host.record().until_begun(1).await;
+    let process = host.joined()[0];
+    db.until_status(id, "processing").await;
+    let explained = format!(
+        "select exists (select from tuskline.explain({id}) where detail like '%in its process {process} since%')"
+    );
+    db.until(&explained).await;
+    db.until(&format!("select processes = '{{{process}}}' from tuskline.executors")).await;
+    let said: Option<String> = db.one("select said_at::text from tuskline.task_status(1)").await;
+    assert_eq!(said, None, "it has reported nothing yet");
 }
 
 /// What runs may finish, and what does not within the grace goes back.

@@ -87,11 +87,10 @@ impl Host {
         self.guardian.id()
     }
 
-    /// The process id of the controller, as the log tells it.
-    pub async fn controller(&self) -> u32 {
-        let log = self.until_log("the controller answers executors").await;
-        let path = log.split("tuskline-").nth(1).unwrap();
-        path.split('/').next().unwrap().parse().unwrap()
+    /// The process id of the controller.
+    pub async fn controller(&self, db: &Db) -> u32 {
+        let pid = "select pid from tuskline.executor order by executor_id desc limit 1";
+        u32::try_from(db.one::<i32>(pid).await).unwrap()
     }
 
     /// Executors that have joined, in the order of their joins, also those that have ended.

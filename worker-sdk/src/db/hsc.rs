@@ -8,7 +8,7 @@ mod result_status;
 use std::time::Duration;
 
 use tokio_postgres::error::SqlState;
-use tokio_postgres::types::Type;
+use tokio_postgres::types::{ToSql, Type};
 
 use crate::db::Parameters;
 use crate::db::connect::Session;
@@ -166,16 +166,22 @@ pub(crate) async fn heartbeat(
     draining: bool,
     leases: bool,
     acknowledged: i64,
+    processes: Option<&[i32]>,
 ) -> Result<Beat> {
     let sql = "select alive, leases, cancelled_tasks, cancelled_fences, gated_tasks, gated_fences, \
         past from tuskline.heartbeat($1, $2, $3, $4)";
-    let parameters: &Parameters<'_> = &[
+    let mut parameters: Vec<(&(dyn ToSql + Sync), Type)> = vec![
         (&executor, Type::INT8),
         (&draining, Type::BOOL),
         (&leases, Type::BOOL),
         (&acknowledged, Type::INT8),
     ];
-    let row = client.query_typed_one(sql, parameters).await?;
+    let of_a_host = sql.replace("$4", "$4, $5");
+    if let Some(processes) = &processes {
+        parameters.push((processes, Type::INT4_ARRAY));
+    }
+    let sql = if processes.is_some() { &of_a_host } else { sql };
+    let row = client.query_typed_one(sql, &parameters).await?;
     let list = |column| row.get::<_, Option<Vec<i64>>>(column).unwrap_or_default();
     let attempts = |tasks, fences| -> Vec<Attempt> {
         let pairs = list(tasks).into_iter().zip(list(fences));
@@ -239,12 +245,18 @@ fn columns(attempts: impl Iterator<Item = Attempt>) -> (Vec<i64>, Vec<i64>) {
 pub(crate) async fn start(
     client: &Session,
     executor: i64,
-    attempts: &[Attempt],
+    attempts: &[(Attempt, Option<i32>)],
 ) -> Result<Vec<i64>> {
-    let (tasks, fences) = columns(attempts.iter().copied());
-    let sql = "select tuskline.start($1, $2, $3)";
-    let parameters: &Parameters<'_> =
-        &[(&executor, Type::INT8), (&tasks, Type::INT8_ARRAY), (&fences, Type::INT8_ARRAY)];
+    let (tasks, fences) = columns(attempts.iter().map(|(attempt, _)| *attempt));
+    let processes: Vec<Option<i32>> = attempts.iter().map(|(_, process)| *process).collect();
+    let mut parameters: Vec<(&(dyn ToSql + Sync), Type)> =
+        vec![(&executor, Type::INT8), (&tasks, Type::INT8_ARRAY), (&fences, Type::INT8_ARRAY)];
+    let mut sql = "select tuskline.start($1, $2, $3)";
+    if processes.iter().any(Option::is_some) {
+        parameters.push((&processes, Type::INT4_ARRAY));
+        sql = "select tuskline.start($1, $2, $3, $4)";
+    }
+    let parameters = &*parameters;
     Ok(client.query_typed_one(sql, parameters).await?.get(0))
 }
 

@@ -107,6 +107,12 @@ impl Context {
         self.inner.stop.reason()
     }
 
+    /// The attempt runs in this process, which a host controller has started.
+    #[doc(hidden)]
+    pub fn runs_in(&self, process: u32) {
+        self.inner.stop.runs_in(i32::try_from(process).unwrap_or(0));
+    }
+
     /// How often the task's worker, or the process that ran it, has died with it since an attempt ended last.
     /// At the lambda's `max_crashes` the task is dead.
     pub fn crashes(&self) -> i16 {

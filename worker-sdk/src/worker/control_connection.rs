@@ -36,12 +36,12 @@ const TRIES: usize = 3;
 
 impl ControlConnection {
     /// claimed -> processing. Returns the tasks that were moved; `None`: the database did not answer.
-    pub(crate) async fn start(&self, attempts: &[Attempt]) -> Option<Vec<i64>> {
+    pub(crate) async fn start(&self, attempts: &[(Attempt, Option<i32>)]) -> Option<Vec<i64>> {
         let start = |session: Arc<Session>| async move {
             hsc::start(&session, self.executor, attempts).await
         };
         let tasks = self.call(TRIES, start).await?;
-        for attempt in attempts.iter().filter(|attempt| tasks.contains(&attempt.task)) {
+        for (attempt, _) in attempts.iter().filter(|(attempt, _)| tasks.contains(&attempt.task)) {
             transition_log::processing(attempt.task, attempt.fence);
         }
         Some(tasks)

@@ -105,7 +105,7 @@ impl Executor {
 
     /// False: the attempt shall not begin.
     async fn report_start(&self, work: &Work) -> bool {
-        let suspect = [work.id()];
+        let suspect = [(work.id(), None)];
         let start = self.db.control.start(&suspect);
         let started = work.stop.token.run_until_cancelled(start).await.flatten();
         started.is_some_and(|started| started.contains(&work.task))

@@ -25,6 +25,7 @@ type AliveUntil = Box<dyn Fn(Option<u64>) + Send + Sync>;
 /// A worker's host: see the module.
 pub struct Host {
     slots: Mutex<HashMap<String, usize>>,
+    processes: Mutex<Vec<i32>>,
     pub(super) resized: Notify,
     alive_until: AliveUntil,
 }
@@ -33,11 +34,15 @@ impl Host {
     /// A host without slots yet.
     pub fn new(alive_until: impl Fn(Option<u64>) + Send + Sync + 'static) -> Self {
         let alive_until = Box::new(alive_until);
-        Self { slots: Mutex::default(), resized: Notify::new(), alive_until }
+        let (slots, processes) = (Mutex::default(), Mutex::default());
+        Self { slots, processes, resized: Notify::new(), alive_until }
     }
 
-    /// How many attempts of each lambda may run at once from now on; none of those that are left out.
-    pub fn resize(&self, slots: HashMap<String, usize>) {
+    /// How many attempts of each lambda may run at once from now on, in these processes; none of lambdas that are
+    /// left out.
+    pub fn resize(&self, slots: HashMap<String, usize>, processes: &[u32]) {
+        let processes = processes.iter().filter_map(|pid| i32::try_from(*pid).ok()).collect();
+        *self.processes.lock().unwrap_or_else(PoisonError::into_inner) = processes;
         *self.slots.lock().unwrap_or_else(PoisonError::into_inner) = slots;
         self.resized.notify_one();
     }
@@ -50,6 +55,10 @@ impl Host {
     pub(super) fn slots_of(&self, lambda: &str) -> usize {
         let slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         slots.get(lambda).copied().unwrap_or(0)
+    }
+
+    pub(super) fn processes(&self) -> Vec<i32> {
+        self.processes.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(super) fn alive_until(&self, until_ns: Option<u64>) {

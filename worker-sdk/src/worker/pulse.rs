@@ -53,7 +53,10 @@ impl Pulse {
         let sent_ns = clock_ns();
         // A test that keeps a history of the worker reads these two from the trace.
         tracing::trace!(beat = sent_ns, "heartbeat sent");
-        let call = hsc::heartbeat(session, self.executor, draining, leases, acknowledged);
+        let processes = self.host.as_ref().map(|(host, _)| host.processes());
+        let processes = processes.as_deref();
+        let call =
+            hsc::heartbeat(session, self.executor, draining, leases, acknowledged, processes);
         let beat = in_time(self.limit, call).await?;
         if session.uncertain_commits() > uncertain {
             // A standby that is promoted knows nothing of it, and would not count it.

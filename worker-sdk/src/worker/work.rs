@@ -108,12 +108,22 @@ pub enum StopReason {
 pub(crate) struct Stop {
     pub token: CancellationToken,
     reason: OnceLock<StopReason>,
+    /// The process that runs the attempt, if it is another one.
+    process: OnceLock<i32>,
 }
 
 impl Stop {
     pub(crate) fn stop(&self, reason: StopReason) {
         let _ = self.reason.set(reason);
         self.token.cancel();
+    }
+
+    pub(crate) fn runs_in(&self, process: i32) {
+        let _ = self.process.set(process);
+    }
+
+    pub(crate) fn process(&self) -> Option<i32> {
+        self.process.get().copied()
     }
 
     pub(crate) fn reason(&self) -> Option<StopReason> {

@@ -10,8 +10,8 @@ use crate::worker::work::{StopReason, Work};
 
 /// Slots: for the executors, the heartbeat and the drain.
 impl Controller {
-    /// Attempts that run and that the database still has as claimed.
-    pub(crate) fn unreported(&self) -> Vec<Attempt> {
+    /// Attempts that run and that the database still has as claimed, and the processes that run them.
+    pub(crate) fn unreported(&self) -> Vec<(Attempt, Option<i32>)> {
         self.lock().slots.unreported()
     }
 

@@ -241,12 +241,12 @@ impl Slots {
     }
 
     /// Attempts that run and that the database still has as claimed. It will be told.
-    pub(super) fn unreported(&mut self) -> Vec<Attempt> {
+    pub(super) fn unreported(&mut self) -> Vec<(Attempt, Option<i32>)> {
         let unreported = self.running.iter_mut().filter(|(_, running)| !running.reported);
         unreported
             .map(|(attempt, running)| {
                 running.reported = true;
-                *attempt
+                (*attempt, running.stop.process())
             })
             .collect()
     }
