@@ -79,9 +79,8 @@ pub struct Options {
 pub async fn run(options: Options, shutdown: CancellationToken) -> anyhow::Result<u8> {
     start::arm().context("the controller needs its guardian")?;
     let (link, ended) = Link::open().context("the controller needs its guardian")?;
-    let directory = socket::directory()
-        .context("there is no place for the sockets: set XDG_RUNTIME_DIR or TMPDIR")?;
-    let _sockets = Directory(directory.clone());
+    let directory = std::env::var_os(environment::DIRECTORY).map(PathBuf::from);
+    let directory = directory.context("the controller needs its guardian")?;
     let path = options.socket.clone().unwrap_or_else(|| directory.join("socket"));
     let listener =
         socket::bind(&path).with_context(|| format!("cannot listen on {}", path.display()))?;
@@ -162,13 +161,4 @@ fn worker_config(config: WorkerConfig) -> WorkerConfig {
     config.threads = 1;
     config.drain_grace = NO_LIMIT;
     config
-}
-
-/// The directory of the sockets, removed at the end.
-struct Directory(PathBuf);
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }

@@ -10,10 +10,13 @@
 //!
 //! It must never wait for anything but time and its children. So it writes no log: a full pipe would hold it up.
 
+use std::fs::DirBuilder;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -21,7 +24,7 @@ use rustix::process::{Pid, Signal, WaitOptions, WaitStatus};
 use tokio::signal::unix::{SignalKind, signal};
 use tuskline_sdk::Host;
 
-use super::environment::{GUARDIAN, START};
+use super::environment::{DIRECTORY, GUARDIAN, START};
 use super::link::{Ended, FromController, FromGuardian};
 use super::process;
 
@@ -50,12 +53,42 @@ struct Guardian {
     overdue: bool,
     /// The controller was warned to end.
     warned: bool,
+    /// Its own, so that it is removed however the controller ends.
+    _directory: Directory,
+}
+
+/// The directory of the sockets, for this user alone.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new() -> io::Result<Self> {
+        let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+        let parent = runtime.filter(|at| at.is_dir()).unwrap_or_else(std::env::temp_dir);
+        let path = parent.join(format!("tuskline-{}", std::process::id()));
+        match DirBuilder::new().mode(0o700).create(&path) {
+            Ok(()) => Ok(Self(path)),
+            Err(error) => {
+                let place = path.display();
+                let text = format!(
+                    "cannot make {place} for the sockets: {error}; set XDG_RUNTIME_DIR or TMPDIR"
+                );
+                Err(io::Error::new(error.kind(), text))
+            }
+        }
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
 }
 
 impl Guardian {
     fn start() -> io::Result<Self> {
         #[cfg(target_os = "linux")]
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+        let directory = Directory::new()?;
         let (ours, theirs) = UnixStream::pair()?;
         ours.set_nonblocking(true)?;
         let mut arguments = std::env::args_os();
@@ -64,7 +97,7 @@ impl Guardian {
             command.arg0(name);
         }
         command.args(arguments).stdin(Stdio::from(OwnedFd::from(theirs)));
-        command.env(GUARDIAN, std::process::id().to_string());
+        command.env(GUARDIAN, std::process::id().to_string()).env(DIRECTORY, &directory.0);
         let controller = pid_of(&command.spawn()?);
         let link = tokio::net::UnixStream::from_std(ours)?;
         Ok(Self {
@@ -74,6 +107,7 @@ impl Guardian {
             until_ns: None,
             overdue: false,
             warned: false,
+            _directory: directory,
         })
     }
 

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
-use super::environment::{GUARDIAN, LOG, SOCKET};
+use super::environment::{GUARDIAN, OUTPUT, SOCKET};
 use super::hand_out::HandOut;
 use super::link::{Child, Ended, Link};
 use super::process::{self, ProcessEnd};
@@ -297,5 +297,5 @@ impl Processes {
 
 /// The environment of a process that the guardian starts.
 pub fn environment(socket: &str, log: &str) -> Vec<(String, String)> {
-    [(SOCKET, socket), (LOG, log)].map(|(name, value)| (name.into(), value.into())).into()
+    [(SOCKET, socket), (OUTPUT, log)].map(|(name, value)| (name.into(), value.into())).into()
 }

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -59,20 +59,6 @@ pub fn bind(path: &Path) -> io::Result<UnixListener> {
     let listener = UnixListener::bind(path)?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
     Ok(listener)
-}
-
-/// A directory for the sockets, of this user alone.
-///
-/// # Errors
-/// None can be made.
-pub fn directory() -> io::Result<PathBuf> {
-    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-    let parent = runtime.filter(|at| at.is_dir()).unwrap_or_else(std::env::temp_dir);
-    let path = parent.join(format!("tuskline-{}", std::process::id()));
-    let mut builder = std::fs::DirBuilder::new();
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(&path)?;
-    Ok(path)
 }
 
 /// Answers until dropped.

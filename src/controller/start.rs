@@ -11,7 +11,7 @@ use std::process::{Command, ExitCode};
 
 use rustix::process::Signal;
 
-use super::environment::{GUARDIAN, LOG, PROCESS};
+use super::environment::{GUARDIAN, OUTPUT, PROCESS};
 
 /// Before PostgreSQL and the controller, after nothing else.
 const OOM_SCORE: &str = "700";
@@ -52,7 +52,7 @@ pub fn arm() -> io::Result<()> {
 fn exec(command: &[OsString]) -> io::Error {
     // An ordinary user may raise it.
     let _ = std::fs::write("/proc/self/oom_score_adj", OOM_SCORE);
-    if let Some(log) = std::env::var_os(LOG) {
+    if let Some(log) = std::env::var_os(OUTPUT) {
         match UnixStream::connect(log) {
             Ok(log) => {
                 let _ = rustix::stdio::dup2_stdout(log.as_fd());
