@@ -160,7 +160,7 @@ def test_a_wrong_function_is_refused_where_it_is_written() -> None:
     with pytest.raises(ValueError, match="is there already"):
         local("two")
     with pytest.raises(ValueError, match="slots must be"):
-        local("slotted", isolate=True, slots=2)
+        local("slotted", slots=0)
     with pytest.raises(ValueError, match="is no size"):
         local("sized", memory="512 MB")
     with pytest.raises(TypeError, match=r"@tusk\('context_first'\) decorates no function"):

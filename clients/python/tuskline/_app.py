@@ -77,14 +77,14 @@ class Tuskline:
         """Makes a lambda of a function.
 
         `isolate`: each attempt has a process to itself, so a crash or a kill has no neighbours. `memory`: the process
-        is ended above this size, as "512 MiB". `slots`: attempts at a time in one process. The rest is what
-        `tusk define` brings to the database."""
+        is ended above this size, as "512 MiB". `slots`: attempts at a time in one process; with `isolate`, its
+        processes. The rest is what `tusk define` brings to the database."""
         if _NAME.fullmatch(name) is None:
             raise ValueError(f"{name!r} is no name: it must match [a-z][a-z0-9_]{{0,62}}")
         if name in self.definitions:
             raise ValueError(f"lambda {name!r} is there already")
-        if slots is not None and slots < 1 or isolate and slots not in (None, 1):
-            raise ValueError(f"{name}: slots must be 1 or more, and 1 with isolate=True, got {slots}")
+        if slots is not None and slots < 1:
+            raise ValueError(f"{name}: slots must be 1 or more, got {slots}")
         made = _Decorator(self, name, isolate, memory, slots)
         self.definitions[name] = definition(name, settings)
         return made
