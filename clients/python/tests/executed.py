@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tuskline import Context, Fatal, Retry, Snooze, Tuskline
+from tuskline import Context, Fatal, Json, Retry, Snooze, Tuskline
 
 app = Tuskline()
 seen: contextvars.ContextVar[str] = contextvars.ContextVar("seen", default="nothing")
@@ -41,12 +41,12 @@ def noop_sync(number: int) -> None: ...
 
 
 @app("echo")
-async def echo(value: Any) -> Any:
+async def echo(value: Json) -> Json:
     return value
 
 
 @app("echo_sync")
-def echo_sync(value: Any, context: Context) -> dict[str, Any]:
+def echo_sync(value: Json, context: Context) -> dict[str, Any]:
     before = seen.get()
     seen.set("dirty")
     return {"value": value, "thread": threading.current_thread().name, "context": before, "attempt": context.attempt}
@@ -158,3 +158,24 @@ def starts_a_program(nothing: None) -> list[int]:
     said = subprocess.run(["cat", "/proc/self/status"], capture_output=True, text=True, check=True).stdout
     ignored = int(next(line.split()[1] for line in said.splitlines() if line.startswith("SigIgn")), 16)
     return [number for number in (signal.SIGTERM, signal.SIGINT) if ignored >> (number - 1) & 1]
+
+
+@app("hogs", timeout="1 s", max_attempts=1, isolate=True)
+def hogs(nothing: None) -> int:
+    """C code that holds the interpreter lock for minutes."""
+    return sum(range(10**11))
+
+
+@app("dies", max_crashes=2)
+async def dies(step: Step) -> None:
+    _reached(step)
+    os._exit(3)
+
+
+@app("books", isolate=True)
+def books(amount: int, context: Context) -> int:
+    import psycopg
+
+    with psycopg.connect(os.environ["TUSKLINE_DATABASE_URL"]) as connection:
+        connection.execute("insert into booking values (%s, %s)", [context.task, amount])
+        return context.complete_in(connection, amount)

@@ -181,7 +181,9 @@ class FakeController:
     def _next_work(self, executor: Executor, body: dict[str, Any]) -> tuple[int, Any]:
         lane, number = body.get("lane", 0), body["no"]
         if executor.numbers.get(lane, 0) != number:
-            assert executor.numbers.get(lane, 0) + 1 == number, f"lane {lane}: {number} is out of turn"
+            if executor.numbers.get(lane, 0) + 1 != number:
+                # Harmless from a connection that broke: its message is read after the repeat of it.
+                return 400, {"name": "wrong_number", "message": f"lane {lane}: {number} is out of turn"}
             executor.numbers[lane] = number
             results = body.get("results") or []
             self.results += results

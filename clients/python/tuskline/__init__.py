@@ -7,6 +7,7 @@ from ._definitions import Breaker, Defined, Gate, Limit, Order, Periodic, Priori
 from ._durations import Duration
 from ._lambda import Lambda
 from ._outcomes import Fatal, Fenced, Refused, Retry, Snooze, TusklineError, Unknown
+from ._payloads import Json
 
 __all__ = [
     "Breaker",
@@ -17,6 +18,7 @@ __all__ = [
     "Fatal",
     "Fenced",
     "Gate",
+    "Json",
     "Lambda",
     "Limit",
     "Link",

@@ -21,6 +21,8 @@ def binary() -> str:
         found: Optional[str] = str(importlib.import_module("tuskline_controller").path())
     except ImportError:
         found = shutil.which("tuskline")
+    except FileNotFoundError as error:
+        raise TusklineError(str(error)) from None
     if found is None:
         raise TusklineError(
             "there is no program tuskline: pip install 'tuskline[worker]', put it into PATH, or name it by TUSKLINE_BINARY"

@@ -16,6 +16,9 @@ from typing import Any, TypeVar, Union, cast
 from ._outcomes import BadPayload
 
 T = TypeVar("T")
+#: Any JSON, for a payload without a type of its own. (`object` and `Any` are types of a Context, too, so checkers take
+#: a function of one such parameter for one without a payload.)
+Json = Union[dict[str, Any], list[Any], str, int, float, bool, None]
 Reader = Callable[[Any], Any]
 
 _ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False)

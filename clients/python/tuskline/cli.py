@@ -85,6 +85,8 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--processes", type=_positive, default=1, metavar="N", help="executors (1)")
     run.add_argument("--spawn", action="store_true", help="start each executor afresh, instead of forks of one import")
     run.add_argument("--database-url", metavar="URL", help="else TUSKLINE_DATABASE_URL")
+    run.add_argument("--drain-grace", metavar="D", help="on SIGTERM, how long running tasks may take (20s)")
+    run.add_argument("--cancel-grace", metavar="D", help="how long a task that was told to stop may take (5s)")
     define = command("define", "Bring the lambdas with their settings to the database, as a deploy does")
     define.add_argument("--app-version", metavar="VERSION", help="an older version changes nothing of a newer one")
     define.add_argument("--dry-run", action="store_true", help="only show the changes")
@@ -116,6 +118,8 @@ def _run(options: argparse.Namespace) -> int:
     if options.database_url is not None:
         # By the environment: the list of processes shows arguments to everyone.
         os.environ["TUSKLINE_DATABASE_URL"] = options.database_url
+    for name, value in (("--drain-grace", options.drain_grace), ("--cancel-grace", options.cancel_grace)):
+        command += [name, value] if value is not None else []
     if not options.spawn:
         command.append("--zygote")
     command += ["--", sys.executable, "-m", "tuskline", kind, options.app, *rest]
