@@ -15,7 +15,7 @@ from ._context import Context
 from ._definitions import Defined, Settings, definition
 from ._durations import mebibytes
 from ._lambda import Lambda
-from ._own import OwnAsyncConnection, OwnConnection
+from ._own import OwnAsyncConnection, OwnConnection, address
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -88,6 +88,11 @@ class Tuskline:
         made = _Decorator(self, name, isolate, memory, slots)
         self.definitions[name] = definition(name, settings)
         return made
+
+    @property
+    def address(self) -> str:
+        """The address of the database: `url`, or the environment's."""
+        return address(self.url)
 
     def chain(self) -> Chain:
         """Tasks that wait for each other, to be scheduled in one call."""
