@@ -57,6 +57,8 @@ class FakeController:
         self.instead: Callable[[str, dict[str, Any]], tuple[int, Any] | None] = lambda message, body: None
         #: The answer is made, then the connection breaks before it is sent.
         self.lose: Callable[[str, dict[str, Any]], bool] = lambda message, body: False
+        #: Bytes in place of an answer.
+        self.raw: Callable[[str], bytes | None] = lambda message: None
         self._fence = 0
         self._server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._server.bind(self.path)
@@ -145,6 +147,10 @@ class FakeController:
                     if field.lower().startswith(b"content-length:"):
                         length = int(field.split(b":")[1])
                 body: dict[str, Any] = json.loads(reader.read(length))
+                raw = self.raw(message)
+                if raw is not None:
+                    connection.sendall(raw)
+                    continue
                 status, answer = self._answer(message, body)
                 if status == 0 or self.lose(message, body):
                     return

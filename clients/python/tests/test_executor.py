@@ -320,6 +320,44 @@ def test_an_answer_that_is_no_json_ends_it(controller: FakeController, executor:
     assert ends(executor()) == (1, "tuskline: 404 None: nothing here\n")
 
 
+@pytest.mark.parametrize(
+    "answer", [b"{", b"[]", {"tasks": [{"task": "1"}]}, {"tasks": [{"task": "1", "fence": "1", "lambda": "nothing"}]}]
+)
+@pytest.mark.parametrize("lambdas", [ALL, "waits_sync"])
+def test_an_answer_without_sense_ends_it(
+    controller: FakeController, executor: Started, answer: Any, lambdas: str
+) -> None:
+    controller.instead = lambda message, body: (200, answer) if message == "NextWork" else None
+    code, said = ends(executor(lambdas, slots=1 if lambdas == "waits_sync" else 8))
+    assert code == 2 and "an answer has no sense" in said
+
+
+@pytest.mark.parametrize("lambdas", [ALL, "waits_sync"])
+def test_a_stranger_on_the_socket_ends_it(controller: FakeController, executor: Started, lambdas: str) -> None:
+    controller.raw = lambda message: b"220 smtp.example.org\r\n\r\n" if message == "NextWork" else None
+    code, said = ends(executor(lambdas, slots=1 if lambdas == "waits_sync" else 8))
+    assert code == 1 and "does not answer: an answer that is none: b'220 smtp.example.org'" in said
+
+
+@pytest.mark.parametrize("lambdas", [ALL, "waits_sync"])
+def test_a_controller_that_breaks_each_connection_ends_it(
+    controller: FakeController, executor: Started, lambdas: str
+) -> None:
+    controller.instead = lambda message, body: (0, None) if message == "NextWork" else None
+    code, said = ends(executor(lambdas, slots=1 if lambdas == "waits_sync" else 8))
+    assert code == 1 and "does not answer: the connection ended" in said
+    assert 5 < len(controller.messages) < 300
+
+
+def test_ps_tells_executors_apart(controller: FakeController, executor: Started, tmp_path: Path) -> None:
+    process = executor("noop,waits")
+    controller.put("waits", step(tmp_path))
+    reached(tmp_path / "there")
+    title = Path(f"/proc/{process.pid}/cmdline")
+    if title.exists():
+        assert title.read_text().rstrip("\0") == "tuskline: executor 1 (noop, waits)"
+
+
 def test_no_socket_is_told(controller: FakeController, executor: Started) -> None:
     code, said = ends(executor(TUSKLINE_SOCKET=""))
     assert code == 2 and "TUSKLINE_SOCKET is not set" in said

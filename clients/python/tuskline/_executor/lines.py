@@ -15,9 +15,9 @@ _READ_BYTES = 65_536
 
 
 class Line(asyncio.BufferedProtocol):
-    """`gone` is called when the controller does not answer any more."""
+    """`gone` is called when the controller does not answer any more, with the reason."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, path: str, gone: Callable[[], None]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, path: str, gone: Callable[[str], None]) -> None:
         self._loop, self._path, self._gone = loop, path, gone
         self._transport: asyncio.Transport | None = None
         self._answers = Answers()
@@ -25,6 +25,8 @@ class Line(asyncio.BufferedProtocol):
         self._sent = b""
         self._answered: Answered | None = None
         self._repeat: asyncio.Task[None] | None = None
+        self._until: float | None = None  # then the message under way has been repeated for long enough
+        self._reason = "the connection ended"
 
     @property
     def is_busy(self) -> bool:
@@ -53,9 +55,15 @@ class Line(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self._answers.feed(memoryview(self._read)[:nbytes])
-        answer = self._answers.next()
+        try:
+            answer = self._answers.next()
+        except ConnectionError as error:
+            self._reason = str(error)
+            assert self._transport is not None
+            self._transport.abort()
+            return
         if answer is not None and self._answered is not None:
-            answered, self._answered = self._answered, None
+            answered, self._answered, self._until = self._answered, None, None
             answered(*answer)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -64,15 +72,20 @@ class Line(asyncio.BufferedProtocol):
             self._repeat = self._loop.create_task(self._send_again())
 
     async def _send_again(self) -> None:
-        until = self._loop.time() + REPEAT_SECONDS
+        """Opens a connection and sends what has no answer yet, for one second in all."""
+        if self._until is None:
+            self._until = self._loop.time() + REPEAT_SECONDS
+        else:
+            await asyncio.sleep(REPEAT_REST_SECONDS)
         while True:
+            if self._loop.time() >= self._until:
+                self._gone(self._reason)
+                return
             try:
                 await self._loop.create_unix_connection(lambda: self, self._path)
                 break
-            except OSError:
-                if self._loop.time() >= until:
-                    self._gone()
-                    return
+            except OSError as error:
+                self._reason = str(error)
                 await asyncio.sleep(REPEAT_REST_SECONDS)
         self._repeat = None
         if self._transport is not None:

@@ -20,7 +20,7 @@ from .._context import Context
 from . import attempts, messages
 from .joined import Joined, refused
 from .lines import Line
-from .wire import DRAINED, ENDED, WireError
+from .wire import DRAINED, ENDED, WRONG, WireError
 
 _PROGRESS_REST_SECONDS = 1.0
 _Attempt = tuple[str, str]
@@ -71,8 +71,8 @@ class ManySlots:
         return code
 
     def _line(self) -> Line:
-        def gone() -> None:
-            self._end(ENDED, f"the controller at {self._joined.path} does not answer")
+        def gone(reason: str) -> None:
+            self._end(ENDED, f"the controller at {self._joined.path} does not answer: {reason}")
 
         return Line(self._loop, self._joined.path, gone)
 
@@ -109,12 +109,16 @@ class ManySlots:
         if status != 200:
             error = WireError(status, body)
             return self._end(error.exit_code, str(error))
-        answer = json.loads(body)
-        for handed in answer.get("tasks") or ():
-            self._start(handed)
-        for cancel in answer.get("cancel") or ():
-            self._cancel(cancel)
-        self._draining = self._draining or bool(answer.get("draining"))
+        try:
+            answer = json.loads(body)
+            for handed in answer.get("tasks") or ():
+                self._start(handed)
+            for cancel in answer.get("cancel") or ():
+                self._cancel(cancel)
+            self._draining = self._draining or bool(answer.get("draining"))
+        except Exception as error:
+            # Tasks of it may be in hand and never be begun: this process must not go on.
+            return self._end(WRONG, f"an answer has no sense: {error!r}")
         self._flush()
 
     # Attempts.

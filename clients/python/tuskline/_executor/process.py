@@ -15,6 +15,7 @@ from .attempts import AnyLambda
 from .joined import Joined
 from .many_slots import ManySlots
 from .one_slot import OneSlot
+from .title import set_title
 from .wire import ENDED, WRONG, Gone, Wire, WireError
 
 _PR_SET_PDEATHSIG = 1
@@ -33,11 +34,14 @@ def serve(app: Tuskline, names: list[str] | None, slots: int, app_version: str |
         joined = _join(served, slots, app_version)
         counts = messages.lambdas(served, slots)
         alone = len(counts) == 1 and counts[0]["slots"] == 1 and not served[0].is_async
+        set_title(f"tuskline: executor {joined.executor.partition('.')[0]} ({', '.join(sorted(joined.lambdas))})")
         return OneSlot(joined).run() if alone else ManySlots(joined).run()
     except (WireError, Gone) as error:
         return said(error, error.exit_code)
     except TusklineError as error:
         return said(error, WRONG)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        return said(TusklineError(f"an answer has no sense: {error!r}"), WRONG)
 
 
 def socket_path() -> str:

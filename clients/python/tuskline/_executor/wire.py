@@ -63,7 +63,7 @@ class Answers:
         self._bytes += data
 
     def next(self) -> tuple[int, bytes] | None:
-        """The next whole answer: its status and body."""
+        """The next whole answer: its status and body. Raises ConnectionError for what is no HTTP."""
         if self._head < 0:
             found = self._bytes.find(b"\r\n\r\n")
             if found < 0:
@@ -78,12 +78,17 @@ class Answers:
 
     def _read_head(self, head: bytes, begin: int) -> None:
         status_line, *fields = head.split(b"\r\n")
-        length = 0
-        for field in fields:
-            name, _, value = field.partition(b":")
-            if name.strip().lower() == b"content-length":
-                length = int(value)
-        self._status = int(status_line.split(b" ", 2)[1])
+        length = -1
+        try:
+            for field in fields:
+                name, _, value = field.partition(b":")
+                if name.strip().lower() == b"content-length":
+                    length = int(value)
+            self._status = int(status_line.split(b" ", 2)[1])
+        except (ValueError, IndexError):
+            length = -1
+        if length < 0:
+            raise ConnectionError(f"an answer that is none: {head[:80]!r}")
         self._head, self._end = begin, begin + length
 
 

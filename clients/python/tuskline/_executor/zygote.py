@@ -18,6 +18,7 @@ from pathlib import Path
 from .._app import Tuskline
 from .._outcomes import TusklineError
 from . import messages, process
+from .title import set_title
 from .wire import DRAINED, WRONG, Gone, Wire, WireError
 
 _ADOPTED_SECONDS = 5.0
@@ -32,6 +33,7 @@ def serve(app: Tuskline, slots: int, app_version: str | None) -> int:
     process.heed_no_signals()
     gc.collect()
     gc.freeze()  # else the first collection in an executor copies every object
+    set_title("tuskline: zygote")
     wire, ask = Wire(path), messages.next_fork(app, slots)
     try:
         while True:
