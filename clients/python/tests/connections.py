@@ -143,6 +143,17 @@ def _engine(url: str) -> Iterator[Any]:
         engine.dispose()
 
 
+def django_database(url: str) -> dict[str, Any]:
+    """The settings of a database."""
+    parts = urlsplit(url)
+    return {
+        "ENGINE": "django.db.backends.postgresql",
+        "NAME": parts.path[1:],
+        "USER": parts.username,
+        "HOST": unquote(parts.netloc.rpartition("@")[2]),
+    }
+
+
 @contextmanager
 def django_connection(url: str) -> Iterator[Any]:
     """Django's default connection, on another database for each test."""
@@ -150,15 +161,10 @@ def django_connection(url: str) -> Iterator[Any]:
     from django.conf import settings
     from django.db import connection
 
-    parts = urlsplit(url)
-    database = {
-        "ENGINE": "django.db.backends.postgresql",
-        "NAME": parts.path[1:],
-        "USER": parts.username,
-        "HOST": unquote(parts.netloc.rpartition("@")[2]),
-    }
+    database = django_database(url)
     if not settings.configured:
-        settings.configure(DATABASES={"default": database}, USE_TZ=True)
+        tasks = {"default": {"BACKEND": "tuskline.django.TusklineBackend", "QUEUES": []}}
+        settings.configure(DATABASES={"default": database}, USE_TZ=True, TASKS=tasks)
         django.setup()
     connection.settings_dict.update(database)
     try:

@@ -133,6 +133,12 @@ def test_a_deploy_brings_definitions_and_repeats_them(tusk: Tusk) -> None:
     assert [(ran.name, ran.output) for ran in tusk.drain(app)] == [("keyed", 7)]
 
 
+def test_an_app_without_lambdas_defines_nothing(tusk: Tusk) -> None:
+    empty = Tuskline(tusk.url)
+    assert empty.define() == empty.define(within=tusk.connection) == []
+    assert tusk.drain(empty) == []
+
+
 # Functions that make no lambda, and names that are none.
 
 

@@ -103,6 +103,8 @@ class Tuskline:
     ) -> list[Defined]:
         """Brings the lambdas with their settings to the database, as `tusk define` does. Each deploy may call it."""
         arguments = self._define(version, dry_run)
+        if not self.lambdas:
+            return []
         if within is None:
             return _defined(self.own.call(self.url, "define", arguments, _ROWS))
         return _defined(call(within, "define", arguments, _ROWS))
@@ -112,6 +114,8 @@ class Tuskline:
     ) -> list[Defined]:
         """The same, awaited, on an async connection."""
         arguments = self._define(version, dry_run)
+        if not self.lambdas:
+            return []
         if within is None:
             return _defined(await self.aown.call(self.url, "define", arguments, _ROWS))
         return _defined(await acall(within, "define", arguments, _ROWS))
