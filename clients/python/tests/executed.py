@@ -29,6 +29,7 @@ class Step:
 
 
 def _reached(step: Step) -> None:
+    print("there")
     Path(step.there).write_text(str(os.getpid()))
 
 
@@ -134,6 +135,13 @@ def keeps_sync(row: int, context: Context) -> Any:
     context.progress(50, "half")
     context.save({"row": row})
     return [before, context.checkpoint(dict[str, int])]
+
+
+@app("counts")
+async def counts(to: int, context: Context) -> None:
+    for number in range(to):
+        context.progress(100 * number / to, str(number))
+        await asyncio.sleep(0.005)
 
 
 @app("alone", isolate=True, memory="256 MiB", slots=3)

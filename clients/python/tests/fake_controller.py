@@ -227,7 +227,7 @@ def start(controller: FakeController, *arguments: str, **environment: str) -> su
     return subprocess.Popen(
         [sys.executable, "-m", "tuskline", *arguments],
         cwd=HERE.parent,
-        env={**os.environ, "TUSKLINE_SOCKET": controller.path, **environment},
+        env={**os.environ, "PYTHONUNBUFFERED": "", "TUSKLINE_SOCKET": controller.path, **environment},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -262,12 +262,14 @@ def test_a_connection_that_breaks_in_a_call_leaves_the_outcome_unknown(
 
 def test_a_fork_takes_a_connection_of_its_own(tusk: Tusk) -> None:
     store.schedule(PAYLOAD)
+    session = app.own._connection.info.backend_pid
     child = os.fork()
     if child == 0:
         try:
             store.schedule(PAYLOAD)
+            os._exit(0 if app.own._connection.info.backend_pid != session else 3)
         finally:
-            os._exit(0)
+            os._exit(4)
     assert os.waitpid(child, 0)[1] == 0
     store.schedule(PAYLOAD)
     assert len(_rows(tusk)) == 3

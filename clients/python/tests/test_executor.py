@@ -1,6 +1,7 @@
 """The executor against a controller in memory: outcomes, cancel, drain, lost answers, and a controller that is gone."""
 
 import json
+import select
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -8,6 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tuskline import Context, Tuskline
+from tuskline._executor.joined import Joined
+from tuskline._executor.one_slot import OneSlot
 
 from .fake_controller import PATIENCE_SECONDS, FakeController, start
 
@@ -349,6 +354,15 @@ def test_a_controller_that_breaks_each_connection_ends_it(
     assert 5 < len(controller.messages) < 300
 
 
+def test_a_line_is_printed_at_once(controller: FakeController, executor: Started, tmp_path: Path) -> None:
+    process = executor("waits_sync", slots=1)
+    controller.put("waits_sync", step(tmp_path))
+    reached(tmp_path / "there")
+    assert process.stdout is not None
+    assert select.select([process.stdout], [], [], PATIENCE_SECONDS)[0], "nothing is printed while the lambda runs"
+    assert process.stdout.readline() == b"there\n"
+
+
 def test_ps_tells_executors_apart(controller: FakeController, executor: Started, tmp_path: Path) -> None:
     process = executor("noop,waits")
     controller.put("waits", step(tmp_path))
@@ -373,7 +387,23 @@ def test_a_program_that_a_lambda_starts_heeds_signals(controller: FakeController
 
 
 def test_progress_is_the_newest_and_at_most_one_a_second(controller: FakeController, executor: Started) -> None:
-    executor()
-    for number in range(5):
-        controller.result_of(controller.put("keeps", number))
-    assert len(controller.progress) <= 1
+    executor("counts,noop")
+    task = controller.put("counts", 100)
+    assert controller.wait(lambda: controller.progress)[0]["task"] == task["task"]
+    while not any(one["task"] == task["task"] for one in controller.results):
+        controller.result_of(controller.put("noop", 1))  # a message with results could carry it each time
+    assert len(controller.progress) < 25
+
+
+def test_a_cancel_that_overtakes_its_task_is_heard_when_it_begins() -> None:
+    local = Tuskline()
+
+    @local("looks", isolate=True)
+    def looks(context: Context) -> bool:
+        return context.cancelled
+
+    slot = OneSlot(Joined("/nowhere", "1.x", 8 << 20, {"looks": looks}))
+    slot._cancel(("7", "9"))
+    result = slot._execute({"task": "7", "fence": "9", "lambda": "looks"})
+    assert json.loads(result) == {"task": "7", "fence": "9", "status": "success", "output": "true"}
+    assert '"output":"false"' in slot._execute({"task": "7", "fence": "10", "lambda": "looks"})

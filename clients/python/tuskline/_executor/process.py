@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import io
 import os
 import signal
 import sys
@@ -31,6 +32,7 @@ def serve(app: Tuskline, names: list[str] | None, slots: int, app_version: str |
             raise TusklineError("the app has no lambda to serve here: isolated ones come by the zygote")
         die_with_guardian()
         heed_no_signals()
+        print_lines_at_once()
         joined = _join(served, slots, app_version)
         counts = messages.lambdas(served, slots)
         alone = len(counts) == 1 and counts[0]["slots"] == 1 and not served[0].is_async
@@ -68,6 +70,13 @@ def heed_no_signals() -> None:
     ignored in the programs that a lambda starts."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
+
+
+def print_lines_at_once() -> None:
+    """The controller writes each line to the log with the task that runs, and a process that is ended flushes nothing."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(line_buffering=True)
 
 
 def leave(code: int) -> NoReturn:
