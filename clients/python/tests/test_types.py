@@ -1,4 +1,4 @@
-"""What the type checkers must refuse: mypy and pyright fail on an ignore that is not needed."""
+"""Calls that the type checkers must refuse: mypy and pyright fail on an ignore that is not needed."""
 # pyright: reportUnnecessaryTypeIgnoreComment=true
 
 from dataclasses import dataclass

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Door(Protocol):
-    """What a context needs of its executor: the socket of the controller, or a test."""
+    """The calls of a context: to the socket of the controller, or to a test."""
 
     def progress(self, task: str, fence: str, percent: float, text: str) -> None: ...
     def save(self, task: str, fence: str, checkpoint: str) -> None: ...

@@ -1,4 +1,4 @@
-"""What a deploy brings along with a lambda: settings, limits, gates, schedules. docs/definitions.md has the fields."""
+"""The definition of a lambda, which a deploy brings along. docs/definitions.md has the fields."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Priority = Literal["critical", "high", "normal", "low"]
 
 
 class Unique(TypedDict, total=False):
-    """What a unique key means."""
+    """The meaning of a unique key."""
 
     scope: Literal["queued", "running", "period", "forever"]
     outcome: Literal["keep", "replace", "postpone", "reject"]
@@ -110,7 +110,7 @@ class Settings(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Defined:
-    """What became of a definition: `created`, `changed`, `unchanged`, or `newer`: a newer version has defined it."""
+    """The result of a definition: `created`, `changed`, `unchanged`, or `newer`: a newer version has defined it."""
 
     name: str
     outcome: str

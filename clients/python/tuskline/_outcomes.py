@@ -50,4 +50,4 @@ class Fenced(TusklineError):
 
 
 class Unknown(TusklineError):
-    """The connection broke during the call: done or not, nobody here can say. Repeat with the same unique key."""
+    """The connection broke during the call: it may be done or not. Repeat it with the same unique key."""

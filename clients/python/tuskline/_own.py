@@ -13,7 +13,7 @@ from ._connections import Arguments, acall, call
 from ._outcomes import TusklineError, Unknown
 
 _CONNECT_SECONDS = 10
-_UNKNOWN = "the connection broke during the call, so nobody can say whether it was done: repeat it with the same unique key"
+_UNKNOWN = "the connection broke during the call, which may be done or not: repeat it with the same unique key"
 
 
 def address(url: Optional[str]) -> str:

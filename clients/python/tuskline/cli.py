@@ -150,7 +150,7 @@ def _define(app: Tuskline, options: argparse.Namespace) -> int:
 def _executor(app: Tuskline, options: argparse.Namespace) -> int:
     from ._executor import process
 
-    # What the import has made is looked through by no later collection.
+    # A later collection skips the objects of the import.
     gc.collect()
     gc.freeze()
     named = os.environ.get("TUSKLINE_LAMBDAS")

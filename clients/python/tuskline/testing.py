@@ -30,7 +30,7 @@ class Clock:
         self.forward(0)
 
     def forward(self, by: Duration) -> None:
-        """Turns the clock forward. What comes due by that runs at the next drain."""
+        """Turns the clock forward. Tasks that come due by that run at the next drain."""
         sql = "update tuskline_test.pin set at = tuskline.clock() + make_interval(secs => %s)"
         self._connection.execute(sql, [seconds(by)])
 

@@ -23,7 +23,7 @@ _MESSAGE_BYTES = 8192
 
 
 def arguments(of: AnyLambda, handed: dict[str, Any], door: Door) -> tuple[list[Any], Optional[Context]]:
-    """What the function takes. Raises BadPayload."""
+    """The arguments of the function. Raises BadPayload."""
     context = Context(door, handed) if of.takes_context else None
     made: list[Any] = []
     if of.takes_payload:

@@ -1,4 +1,4 @@
-"""What an executor knows once it has joined, and its calls that belong to no lane."""
+"""An executor that has joined: its number, its bounds, and its calls that belong to no lane."""
 
 from __future__ import annotations
 

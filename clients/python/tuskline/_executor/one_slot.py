@@ -24,7 +24,7 @@ class OneSlot:
         self._joined = joined
         self._lock = threading.Lock()
         self._current: tuple[tuple[str, str], Context | None] | None = None
-        self._told: set[tuple[str, str]] = set()  # cancels that came before their task was begun
+        self._early: set[tuple[str, str]] = set()  # cancels that came before their task began
         self._progress = _Progress(joined)
 
     def run(self) -> int:
@@ -56,9 +56,9 @@ class OneSlot:
         attempt = (handed["task"], handed["fence"])
         with self._lock:
             self._current = (attempt, context)
-            told = attempt in self._told
-            self._told.clear()
-        if told and context is not None:
+            cancelled = attempt in self._early
+            self._early.clear()
+        if cancelled and context is not None:
             context._tell_to_stop()
 
     def _listen(self) -> None:
@@ -69,7 +69,7 @@ class OneSlot:
                 for cancel in answer.get("cancel") or ():
                     self._cancel((cancel["task"], cancel["fence"]))
         except (Gone, WireError) as error:
-            # The lambda is in the other thread, and may be so for long: nobody takes its result.
+            # The lambda runs in the other thread, maybe for long. Its result has no reader any more.
             print(f"tuskline: {error}", file=sys.stderr, flush=True)
             os._exit(error.exit_code)
 
@@ -77,7 +77,7 @@ class OneSlot:
         with self._lock:
             current = self._current
             if current is None or current[0] != attempt:
-                self._told.add(attempt)
+                self._early.add(attempt)
                 return
         if current[1] is not None:
             current[1]._tell_to_stop()

