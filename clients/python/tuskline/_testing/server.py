@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import importlib.util
 import json
 import os
@@ -24,6 +25,7 @@ from .._outcomes import TusklineError
 #: Names a PostgreSQL to make the databases on. Its role must be allowed to create databases.
 URL_VARIABLE = "TUSKLINE_TEST_DATABASE_URL"
 
+_PREFIX = "tuskline-test-"
 _START_SECONDS = 60.0
 _STOP_SECONDS = 20.0
 _PR_SET_PDEATHSIG = 1
@@ -111,7 +113,11 @@ class _Dev:
         program = binary()
         memory = Path("/dev/shm")
         roomy = memory.is_dir() and shutil.disk_usage(memory).free > 2 << 30
-        self._directory = tempfile.mkdtemp(prefix="tuskline-test-", dir=memory if roomy else None)
+        base = str(memory) if roomy else tempfile.gettempdir()
+        _remove_abandoned(base)
+        self._directory = tempfile.mkdtemp(prefix=_PREFIX, dir=base)
+        self._owner = open(f"{self._directory}/owner", "w")
+        fcntl.flock(self._owner, fcntl.LOCK_EX)
         os.chmod(self._directory, 0o755)  # as root, PostgreSQL runs under another account
         libc = ctypes.CDLL(None) if sys.platform == "linux" else None
 
@@ -145,6 +151,7 @@ class _Dev:
         for pipe in (process.stdout, process.stderr):
             assert pipe is not None
             pipe.close()
+        self._owner.close()
         shutil.rmtree(self._directory, ignore_errors=True)
 
     def _first_line(self) -> bytes:
@@ -160,6 +167,17 @@ class _Dev:
                 raise TusklineError(f"tuskline dev failed: {stderr.read().decode(errors='replace').strip()}")
             line += read
         return line
+
+
+def _remove_abandoned(base: str) -> None:
+    """Removes directories of runs that were killed. One whose owner lives is locked."""
+    for owner in Path(base).glob(f"{_PREFIX}*/owner"):
+        try:
+            with open(owner) as one:
+                fcntl.flock(one, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(owner.parent, ignore_errors=True)
+        except OSError:
+            continue
 
 
 def connect(url: str) -> Any:
