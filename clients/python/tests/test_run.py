@@ -139,7 +139,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 def test_isolated_lambdas_need_the_zygote(tusk: Tusk, capsys: pytest.CaptureFixture[str]) -> None:
     said = refused(capsys, "run", "tests.executed:app", "--spawn")
-    assert said == "tusk: alone has isolate=True, which needs the zygote: leave out --spawn\n"
+    assert said == "tusk: alone has isolate=True, which needs the zygote: leave out --spawn (Linux only)\n"
 
 
 def test_no_program_is_told(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -131,6 +131,7 @@ def _module(tmp_path: Path, text: str) -> dict[str, str]:
             "import threading\nthreading.Thread(target=threading.Event().wait, name='exporter', daemon=True).start()",
             "has started threads (exporter), which a fork does not keep",
         ),
+        ("import _thread, time\n_thread.start_new_thread(time.sleep, (60,))", "started 1 threads outside Python"),
         ("raise ValueError('no settings')", "the import of wrong failed: ValueError: no settings ("),
         ("app = 4", "wrong:app is a int, not a Tuskline"),
         ("del app", "the module wrong has no app"),

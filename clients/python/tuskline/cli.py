@@ -109,10 +109,11 @@ def _run(options: argparse.Namespace) -> int:
     rest = ["--slots", str(options.slots)]
     if options.app_version is not None:
         rest += ["--app-version", options.app_version]
+    options.spawn = options.spawn or sys.platform != "linux"  # forks are adopted by a subreaper, which only Linux has
     if options.spawn:
         isolated = [name for name, one in load(options.app).lambdas.items() if one.isolate]
         if isolated:
-            raise TusklineError(f"{isolated[0]} has isolate=True, which needs the zygote: leave out --spawn")
+            raise TusklineError(f"{isolated[0]} has isolate=True, which needs the zygote: leave out --spawn (Linux only)")
     kind = "executor" if options.spawn else "zygote"
     command = [program, "controller", "--processes", str(options.processes)]
     if options.database_url is not None:

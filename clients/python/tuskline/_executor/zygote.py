@@ -49,12 +49,16 @@ def serve(app: Tuskline, slots: int, app_version: str | None) -> int:
 def refuse_what_no_fork_keeps() -> None:
     """A thread or a session that the import has made is broken in each fork, so it is refused by name."""
     threads = [one.name for one in threading.enumerate() if one is not threading.main_thread()]
-    count = _kernel_threads()
-    if threads or count > 1:
-        named = ", ".join(threads) if threads else f"{count - 1} that Python does not know"
+    if threads:
         raise TusklineError(
-            f"the import of the app has started threads ({named}), which a fork does not keep:"
+            f"the import of the app has started threads ({', '.join(threads)}), which a fork does not keep:"
             " start them in the lambda, or use `tusk run --spawn`"
+        )
+    count = _kernel_threads() - 1
+    if count > 0:
+        raise TusklineError(
+            f"a library that the app imports has started {count} threads outside Python, which a fork does not keep:"
+            " set OPENBLAS_NUM_THREADS=1 and OMP_NUM_THREADS=1 if it is numpy, or use `tusk run --spawn`"
         )
     sockets = _sockets()
     if sockets:
