@@ -99,7 +99,7 @@ def test_the_output_of_a_fork_goes_where_the_controller_says(controller: FakeCon
 
         reader = threading.Thread(target=read)
         reader.start()
-        made = Guardian(controller, "tests.executed:app", TUSKLINE_LOG=path)
+        made = Guardian(controller, "tests.executed:app", TUSKLINE_OUTPUT=path)
         controller.forks = [{"lambdas": ["fails"]}]
         controller.result_of(controller.put("fails", "cause"))
         controller.drain()

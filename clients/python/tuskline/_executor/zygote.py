@@ -142,7 +142,7 @@ def _begin() -> None:
     """A session of its own, so that what a lambda starts is known by it; and streams of its own."""
     os.setsid()
     os.environ["TUSKLINE_PROCESS"] = str(os.getpid())
-    log = os.environ.pop("TUSKLINE_LOG", "")
+    log = os.environ.pop("TUSKLINE_OUTPUT", "")
     # Elsewhere this variable is a filter of the log, and lambdas may start a program that reads it.
     if Path(log).is_socket():
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as one:
