@@ -142,10 +142,9 @@ def _begin() -> None:
     """A session of its own, so that what a lambda starts is known by it; and streams of its own."""
     os.setsid()
     os.environ["TUSKLINE_PROCESS"] = str(os.getpid())
-    log = os.environ.pop("TUSKLINE_OUTPUT", "")
-    # Elsewhere this variable is a filter of the log, and lambdas may start a program that reads it.
-    if Path(log).is_socket():
+    output = os.environ.pop("TUSKLINE_OUTPUT", "")
+    if Path(output).is_socket():
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as one:
-            one.connect(log)
+            one.connect(output)
             os.dup2(one.fileno(), 1)
             os.dup2(one.fileno(), 2)
