@@ -224,7 +224,7 @@ comment on table tuskline_core.schedule_request is
   'Requests of each role that have scheduled tasks, for a day. A request is repeated if its answer '
   'is lost; its row tells that it was done. Written in the transaction of the tasks.';
 comment on column tuskline_core.schedule_request.role is
-  'Name of the calling role. It is a text: a name takes 64 bytes in the row and in its index.';
+  'Name of the calling role, as a text: the type name takes 64 bytes in each row.';
 comment on column tuskline_core.schedule_request.request_id is
   'The name that the caller gave to the request.';
 comment on column tuskline_core.schedule_request.digest is
