@@ -210,3 +210,27 @@ comment on column tuskline.progress.pid is
 alter table tuskline.executor add column processes integer[];
 comment on column tuskline.executor.processes is
   'Processes in which a host controller runs attempts. Null: it runs them itself.';
+
+-- Calls that schedule tasks once (schedule_once). Callers of other verbs pay nothing for it.
+create table tuskline_core.schedule_request (
+  role       text not null,
+  request_id text not null,
+  digest     bytea not null,
+  task_ids   bigint[] not null default '{}',
+  noted_at   timestamptz not null default tuskline.clock(),
+  primary key (role, request_id)
+) with (fillfactor = 80);
+comment on table tuskline_core.schedule_request is
+  'Requests of each role that have scheduled tasks, for a day. A request is repeated if its answer '
+  'is lost; its row tells that it was done. Written in the transaction of the tasks.';
+comment on column tuskline_core.schedule_request.role is
+  'Name of the calling role, as a text: the type name takes 64 bytes in each row.';
+comment on column tuskline_core.schedule_request.request_id is
+  'The name that the caller gave to the request.';
+comment on column tuskline_core.schedule_request.digest is
+  'SHA-256 of the tasks that were asked for, without their trace context.';
+comment on column tuskline_core.schedule_request.task_ids is
+  'What the first call returned, in the order of its tasks.';
+comment on column tuskline_core.schedule_request.noted_at is 'When the first call came.';
+create index schedule_request_noted_at on tuskline_core.schedule_request (noted_at);
+comment on index tuskline_core.schedule_request_noted_at is 'Requests to delete, the oldest first.';

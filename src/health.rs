@@ -1,8 +1,8 @@
 //! Health over HTTP: `/healthz` says that the process is up and the database refuses none of its
 //! roles, `/readyz` that it can do its work.
 //!
-//! The same port has metrics and pages. A port with TLS answers probes and metrics without TLS, too,
-//! and no page.
+//! The same port has metrics, pages and the Frontend by RPC. A port with TLS answers probes and metrics
+//! without TLS, too, and nothing else.
 //!
 //! Promises: an answer within `DEADLINE`, whatever the database and other clients do; 200 or 503
 //! and a JSON object with the reason. Must never: tell an address or a password.
@@ -16,16 +16,16 @@ use axum::http::StatusCode;
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use axum::{Json, Router};
+use axum::{Extension, Json, Router};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::service::TowerToHyperService;
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, watch};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tuskline_sdk::Address;
 use tuskline_sdk::SchemaCompatibility;
@@ -42,7 +42,7 @@ use crate::store::{self, Readiness};
 const DEADLINE: Duration = Duration::from_secs(3);
 
 /// Longest time for a request to arrive.
-const REQUEST_DEADLINE: Duration = Duration::from_secs(2);
+pub(crate) const REQUEST_DEADLINE: Duration = Duration::from_secs(2);
 
 /// Largest body of a request, in bytes.
 const LARGEST_BODY: usize = 65_536;
@@ -69,13 +69,51 @@ struct Health {
 pub struct Beside {
     /// The pages.
     pub pages: Router,
-    /// Certificates, without which no page is answered then.
+    /// The Frontend by RPC. It reads bodies itself, after it knows who asks.
+    pub rpc: Router,
+    /// Certificates, without which only probes and metrics are answered then.
     pub tls: Option<PortTls>,
 }
 
 impl From<Router> for Beside {
     fn from(pages: Router) -> Self {
-        Self { pages, tls: None }
+        Self { pages, rpc: Router::new(), tls: None }
+    }
+}
+
+/// The connection of a request, for an answer that takes longer than others.
+#[derive(Debug, Clone)]
+pub(crate) struct Conversation {
+    /// To be set when the whole request is there.
+    pub has_request: HasRequest,
+    /// The server is told to end.
+    #[cfg_attr(not(feature = "pages"), allow(dead_code, reason = "only the Frontend waits"))]
+    pub shutdown: CancellationToken,
+    until: Arc<watch::Sender<Instant>>,
+}
+
+impl Conversation {
+    fn new(has_request: HasRequest, shutdown: CancellationToken) -> Self {
+        let until = watch::Sender::new(Instant::now() + CONNECTION_DEADLINE);
+        Self { has_request, shutdown, until: Arc::new(until) }
+    }
+
+    /// The connection lives for so much longer.
+    #[cfg_attr(not(feature = "pages"), allow(dead_code, reason = "only the Frontend waits"))]
+    pub fn prolong(&self, by: Duration) {
+        self.until.send_modify(|until| *until += by);
+    }
+
+    /// Resolves at the end of the life of the connection.
+    async fn is_over(&self) {
+        let mut until = self.until.subscribe();
+        loop {
+            let at = *until.borrow_and_update();
+            if timeout(at.saturating_duration_since(Instant::now()), until.changed()).await.is_err()
+            {
+                return;
+            }
+        }
     }
 }
 
@@ -87,11 +125,13 @@ pub async fn serve(
     beside: impl Into<Beside>,
     shutdown: CancellationToken,
 ) {
-    let Beside { pages, tls } = beside.into();
+    let Beside { pages, rpc, tls } = beside.into();
     let probes = routes(address.clone(), roles).merge(metrics::routes(address));
-    let port = Port { all: probes.clone().merge(pages), probes, tls };
+    let port = Port { short: probes.clone().merge(pages), rpc, probes, tls };
     let mut connections = JoinSet::new();
-    let answer = |stream, has_request| answer(stream, port.clone(), has_request);
+    let answer = |stream, has_request| {
+        answer(stream, port.clone(), Conversation::new(has_request, shutdown.clone()))
+    };
     let accepting = port::accept(&listener, MOST_CONNECTIONS, &mut connections, answer);
     shutdown.run_until_cancelled(accepting).await;
     drop(listener);
@@ -103,38 +143,49 @@ pub async fn serve(
 /// The answers of the port.
 #[derive(Clone)]
 struct Port {
-    all: Router,
+    /// With requests that are short.
+    short: Router,
+    rpc: Router,
     probes: Router,
     tls: Option<PortTls>,
 }
 
 /// Answers one request, or ends the connection if none arrives in time. An error of the connection
 /// is ignored.
-async fn answer(stream: TcpStream, port: Port, has_request: HasRequest) {
+async fn answer(stream: TcpStream, port: Port, conversation: Conversation) {
+    let with = &conversation;
     let all = async {
-        let Some(tls) = port.tls else { return converse(stream, port.all, has_request).await };
+        let Some(tls) = port.tls else {
+            return converse(stream, port.short, port.rpc, with).await;
+        };
         let mut first = [0];
         match timeout(REQUEST_DEADLINE, stream.peek(&mut first)).await {
             Ok(Ok(1)) if first == [FIRST_BYTE] => {
                 if let Ok(Ok(stream)) = timeout(REQUEST_DEADLINE, tls.accept(stream)).await {
-                    converse(stream, port.all, has_request).await;
+                    converse(stream, port.short, port.rpc, with).await;
                 }
             }
-            Ok(Ok(1)) => converse(stream, port.probes, has_request).await,
+            Ok(Ok(1)) => converse(stream, port.probes, Router::new(), with).await,
             _ => {}
         }
     };
-    let _ = timeout(CONNECTION_DEADLINE, all).await;
+    tokio::select! {
+        () = all => {}
+        () = with.is_over() => {}
+    }
 }
 
 async fn converse(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    routes: Router,
-    has_request: HasRequest,
+    short: Router,
+    rpc: Router,
+    with: &Conversation,
 ) {
-    let routes = routes.layer(from_fn(move |request: Request, next: Next| {
+    let has_request = with.has_request.clone();
+    let short = short.layer(from_fn(move |request: Request, next: Next| {
         whole(request, next, has_request.clone())
     }));
+    let routes = rpc.layer(Extension(with.clone())).merge(short);
     let mut server = Builder::new(TokioExecutor::new()).http1_only();
     let timer = TokioTimer::new();
     server.http1().keep_alive(false).timer(timer).header_read_timeout(REQUEST_DEADLINE);
@@ -232,3 +283,6 @@ pub fn not_ready(readiness: Readiness) -> Option<String> {
         Some(_) => None,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,7 +1,7 @@
 //! Tuskline's server: store consumer, periodic tasks, janitor and migrations. By features:
 //!
 //! - `serve`: all roles in one process ([`serve`]) with their probes ([`health`]).
-//! - `pages`: pages for people, which `serve` answers, too ([`pages`]).
+//! - `pages`: pages for people ([`pages`]) and the Frontend by RPC ([`rpc`]), which `serve` answers, too.
 //! - `controller`: lambdas in processes of any language ([`controller`]).
 //! - `cli`: the command line, with `pages` and `controller`.
 //! - `dev`: its command `tuskline dev`, which starts a private PostgreSQL.
@@ -22,6 +22,8 @@ mod facts;
 #[cfg(feature = "serve")]
 pub mod health;
 #[cfg(feature = "pages")]
+mod identity;
+#[cfg(feature = "pages")]
 mod ids;
 pub mod janitor;
 #[cfg(feature = "serve")]
@@ -33,6 +35,8 @@ pub mod periodic;
 #[cfg(feature = "serve")]
 pub mod port_tls;
 pub mod recovery;
+#[cfg(feature = "pages")]
+pub mod rpc;
 #[cfg(feature = "serve")]
 pub mod serve;
 pub mod session;

@@ -1,6 +1,6 @@
 //! Pages for people: what is wrong, why a task waits, and acts with a preview.
 //!
-//! `identity` says who asks, `reading` reads as the role of that person, a module for each page turns
+//! [`crate::identity`] says who asks, `reading` reads as the role of that person, a module for each page turns
 //! facts into HTML, and `parts` has what they share. Nothing runs while no page is open.
 //!
 //! Promises: a page works without JavaScript; its address is its whole state; `?format=json` has the
@@ -14,8 +14,6 @@ mod dead;
 mod doctor;
 mod drawing;
 mod files;
-mod guesses;
-mod identity;
 mod lambda;
 mod lists;
 mod overview;
@@ -43,7 +41,7 @@ use axum::routing::{get, post};
 use tower_http::compression::CompressionLayer;
 use tuskline_sdk::Address;
 
-pub use identity::{Access, Proxy, Token, VIEWER, hash};
+pub use crate::identity::{Access, Proxy, Token, VIEWER, hash};
 pub use site::Options;
 pub use token::bytes as hex;
 

@@ -42,7 +42,7 @@ pub struct Options {
     pub roles: Vec<Role>,
     /// Where `/healthz` and `/readyz` answer; none: nowhere.
     pub listen: Option<SocketAddr>,
-    /// People who may look at the pages there, and act. None: there are no pages.
+    /// People who may look at the pages there, act, and call the Frontend by RPC. None: there is neither.
     #[cfg(feature = "pages")]
     pub pages: Option<crate::pages::Options>,
     /// Certificates of the port.
@@ -139,7 +139,8 @@ pub async fn run(
     let told_to_stop = async {
         match listener {
             Some(listener) => {
-                let beside = Beside { pages: pages(&address, &options), tls: options.tls };
+                let [pages, rpc] = doors(&address, &options);
+                let beside = Beside { pages, rpc, tls: options.tls };
                 health::serve(listener, address, role_health, beside, shutdown.clone()).await
             }
             None => shutdown.cancelled().await,
@@ -153,14 +154,17 @@ pub async fn run(
     Ok(())
 }
 
-/// The pages, if the server has any.
-fn pages(address: &Address, options: &Options) -> axum::Router {
+/// The pages and the Frontend by RPC, if the server has any: the same persons come by both.
+fn doors(address: &Address, options: &Options) -> [axum::Router; 2] {
     #[cfg(feature = "pages")]
     if let Some(pages) = &options.pages {
-        return crate::pages::router(address.clone(), pages.clone());
+        return [
+            crate::pages::router(address.clone(), pages.clone()),
+            crate::rpc::router(address.clone(), pages.clone().into()),
+        ];
     }
     let _ = (address, options);
-    axum::Router::new()
+    [axum::Router::new(), axum::Router::new()]
 }
 
 fn start(

@@ -7,6 +7,7 @@
 
 pub mod archive;
 pub mod figures;
+pub mod frontend;
 pub mod guard;
 pub mod installation;
 pub mod overview;

@@ -17,7 +17,7 @@
 --               tables: lambda queue queued task timer executor lease cancellation task_failure
 --               task_output progress installation audit; internal: task_store live_executor
 --               incarnation queues_complete ids_raised late_commit queue_guard recovery_guard
---               migration_guard stamp schema_history awaited
+--               migration_guard stamp schema_history awaited schedule_request
 --   effects/    what follows the end of a task: one flat loop for all policies
 --   policies/   decide whether a task may run
 --     gates/          gate parked; internal: flagged_queue policy_flag policy_guard
@@ -40,8 +40,8 @@
 --
 -- Verbs, by caller:
 --
---   application  schedule schedule_many schedule_chain schedule_then parents await_end cancel
---                task_status may, and plain insert or copy into task
+--   application  schedule schedule_many schedule_once schedule_chain schedule_then parents
+--                await_end cancel task_status may, and plain insert or copy into task
 --   worker       register_executor end_executor executor_lambdas max_attempts heartbeat exchange
 --                claim start set_results release release_lease report_crashes assert_current
 --                complete set_progress watch unwatch peek report_attempts

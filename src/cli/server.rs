@@ -41,7 +41,7 @@ pub struct ServeArgs {
     /// Name of the installation that the database must have.
     #[arg(long, value_name = "NAME", env = "TUSKLINE_INSTALLATION", hide_env_values = true)]
     installation: Option<String>,
-    /// Answer pages, /metrics, /scale, /healthz and /readyz here, e.g. 127.0.0.1:8080.
+    /// Answer pages, calls by HTTP, /metrics, /scale, /healthz and /readyz here, e.g. 127.0.0.1:8080.
     #[arg(long, value_name = "ADDRESS", env = "TUSKLINE_LISTEN", hide_env_values = true)]
     listen: Option<SocketAddr>,
     /// Write tasks of lambdas with --archive file here, as JSON lines, before they are deleted.

@@ -28,6 +28,7 @@ pub(super) const FUNCTIONS: &[Source] = &functions![
     "owner/unblock", "owner/set_weight", "words/two_phase", "core/queue_watch",
     "policies/limits/wait_lists", "owner/set_unique", "policies/unique_keys/hold_key",
     "core/accept", "core/accept_keys", "core/route", "core/schedule", "core/schedule_many",
+    "core/schedule_once",
     "core/oldest_writer_xid", "policies/limits/grant_concurrency", "policies/limits/settle_rate",
     "policies/limits/grant_rate", "core/add_timers",
     "policies/limits/acquire_permits", "policies/dead_letters/add_dead_letters",

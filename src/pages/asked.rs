@@ -14,12 +14,12 @@ use serde_json::json;
 use tokio_postgres::{Client, Error};
 
 use super::away;
-use super::identity::{Person, Refusal, cookie};
 use super::parts::{Frame, Show, Theme, document, encoded};
 use super::reading::{Access, Moment, ReadError};
 use super::refusal::Refused;
 use super::site::Site;
 use crate::facts::Facts;
+use crate::identity::{Person, Refusal, cookie};
 use crate::ids::as_strings;
 
 /// A request: who asks, for what, and how the answer is to look.

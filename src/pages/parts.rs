@@ -10,8 +10,8 @@ use maud::{DOCTYPE, Markup, html};
 use serde::Serialize;
 
 use super::files;
-use super::identity::NOBODY;
 use super::words::{self, NOTHING};
+use crate::identity::NOBODY;
 
 /// The contents of a page. Its JSON has the same facts.
 pub trait Show: Serialize {

@@ -4,9 +4,9 @@ use axum::http::StatusCode;
 use maud::{Markup, html};
 use serde::Serialize;
 
-use super::identity::Refusal;
 use super::parts::{Frame, Part, Show};
 use super::reading::ReadError;
+use crate::identity::Refusal;
 
 /// Why a page is not shown.
 #[derive(Debug, Serialize)]

@@ -13,10 +13,10 @@ use maud::{Markup, html};
 use serde::Serialize;
 
 use super::asked::Nobody;
-use super::identity::{Refusal, TOKEN_COOKIE, is_same_origin};
 use super::parts::{Frame, Part, Show};
 use super::refusal::Refused;
 use super::site::Site;
+use crate::identity::{Refusal, TOKEN_COOKIE, is_same_origin};
 
 /// The page that asks for a token.
 #[derive(Debug, Serialize)]

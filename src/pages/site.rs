@@ -4,10 +4,10 @@ use axum::http::HeaderMap;
 use tuskline_sdk::Address;
 
 use super::doctor::Doctor;
-use super::guesses::Guesses;
-use super::identity::{Access, Person, Refusal};
 use super::reading::{Sessions, SharedFacts};
 use super::token::Key;
+use crate::identity::Guesses;
+use crate::identity::{Access, Person, Refusal};
 
 /// Where the pages are, and who may see them.
 #[derive(Debug, Clone, Default)]

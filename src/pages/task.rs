@@ -16,13 +16,13 @@ use tokio_postgres::{Client, Error};
 
 use super::act::link;
 use super::asked::Asked;
-use super::identity::Person;
 use super::parts::{self, Frame, Part, Show, command, time};
 use super::reading::Access;
 use super::refusal::Refused;
 use super::site::Site;
 use super::table::{Column, Kind, moment, plain, state, text};
 use super::words::{self, NOTHING, count};
+use crate::identity::Person;
 use crate::store::rows::{rows, view};
 
 /// A task.

@@ -104,6 +104,8 @@ pub use db::backoff::Backoff;
 #[doc(hidden)]
 pub use db::connect::drive;
 #[doc(hidden)]
+pub use db::json::check_payload;
+#[doc(hidden)]
 pub use db::low_water_mark::{Around, LowWaterMark};
 #[doc(hidden)]
 pub use db::multi_host::connect_in_turn;

@@ -1,4 +1,5 @@
--- Deletes a batch of ended workers, of old records of awaited tasks, of ticks and of operations.
+-- Deletes a batch of ended workers, of old records of awaited tasks and of requests, of ticks and of
+-- operations.
 --
 -- At most p_limit rows of each kind go in one call, so that it never holds many locks. Operations
 -- are few and have no bound. The janitor calls this until it returns 0.
@@ -28,11 +29,12 @@ begin
      order by a.task_id limit p_limit for update skip locked));
   get diagnostics v_rows = row_count;
   v_gone := v_gone + v_rows;
+  v_gone := v_gone + tuskline_core.purge_requests(p_limit, v_now);
   return v_gone + tuskline_core.purge_ticks(p_limit, v_now);
 end $$;
 comment on function tuskline.purge(integer, text) is
-  'Deletes a batch of ended workers, old records of awaited tasks, and ticks past retention, '
-  'and old operations. Call until 0.';
+  'Deletes a batch of ended workers, of old records of awaited tasks and of requests, of ticks past '
+  'retention, and old operations. Call until 0.';
 
 -- Deletes kept tasks that are past retention, with their history, among the next p_limit.
 --

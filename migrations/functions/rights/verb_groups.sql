@@ -15,8 +15,8 @@ language sql immutable as $$
     from (values
       ('execute', 'public', 'barred clock histogram_edges may quantile '
          'tuskline_core.histogram_sum tuskline_core.is_idle tuskline_core.kept_for', null),
-      ('execute', 'scheduler', 'await_end schedule schedule_chain schedule_many schedule_then',
-       null),
+      ('execute', 'scheduler', 'await_end schedule schedule_chain schedule_many schedule_once '
+         'schedule_then', null),
       ('execute', 'scheduler operator team', 'cancel', null),
       ('execute', 'scheduler worker', 'parents', null),
       ('execute', 'worker', 'assert_current claim complete end_executor exchange executor_lambdas '

@@ -19,6 +19,7 @@ mod process;
 pub mod program;
 pub mod pty;
 mod record;
+pub mod rpc;
 mod scripted_worker;
 mod sqlx_pool;
 mod worker;

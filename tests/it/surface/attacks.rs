@@ -16,7 +16,7 @@ const NOTHING: &str = "nothing";
 /// An attack: the act, the role that tries it, its statements, and the expected end.
 type Attack = (&'static str, &'static str, &'static str, &'static str);
 
-const SCHEDULING: [Attack; 21] = [
+const SCHEDULING: [Attack; 22] = [
     ("schedule", "shop", "select tuskline.schedule('charge_card')", "42501"),
     ("schedule with a payload as jsonb", "shop", "select tuskline.schedule('charge_card', '{}'::jsonb)", "42501"),
     (
@@ -43,6 +43,12 @@ const SCHEDULING: [Attack; 21] = [
         "schedule_many, one of the victim's lambda",
         "shop",
         "select tuskline.schedule_many('{send_email,charge_card}')",
+        "42501",
+    ),
+    (
+        "schedule_once, one of the victim's lambda",
+        "shop",
+        "select tuskline.schedule_once('a', '{send_email,charge_card}')",
         "42501",
     ),
     (

@@ -106,6 +106,7 @@ const BAD: &[(&str, &str)] = &[
         "insert into tuskline.task (id, lambda) values (9223372036854775807, 'work')",
     ),
     ("batch null", "select tuskline.schedule_many(null)"),
+    ("request null", "select tuskline.schedule_once(null, '{work}')"),
     ("batch empty", "select tuskline.schedule_many('{}')"),
     ("batch of 10001", "select tuskline.schedule_many(array_fill('work'::text, array[10001]))"),
     ("batch uneven", "select tuskline.schedule_many(array['work', 'work'], array['1']::json[])"),

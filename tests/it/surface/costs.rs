@@ -236,3 +236,31 @@ async fn a_report_reads_the_settings_of_what_may_run_again_only() {
     assert_eq!((refused, db.count("success").await), (vec![], 99));
     assert!(after - before <= 2, "{} reads of a lambda", after - before);
 }
+
+#[tokio::test]
+async fn a_request_id_costs_at_most_440_bytes_of_log_and_five_pages_at_its_end() {
+    let db = Db::with_lambda("work").await;
+    let once = |at: i32| {
+        format!("select tuskline.schedule_once('order {at}', '{{work}}', array['1'::json])")
+    };
+    let many = "select tuskline.schedule_many('{work}', array['1'::json])";
+    for sql in [many, &once(0), &once(1)] {
+        db.run(sql).await;
+    }
+    let mut costs = Vec::new();
+    for at in 2..6 {
+        costs.push(wal_bytes(&db.client, &once(at)).await - wal_bytes(&db.client, many).await);
+    }
+    costs.sort_unstable();
+    assert!(costs[2] <= 440, "{costs:?} bytes a request");
+    let again = wal_bytes(&db.client, &once(5)).await;
+    assert_eq!(again, 0, "a repeated request writes nothing");
+    db.run("insert into tuskline_core.schedule_request (role, request_id, digest, task_ids, noted_at)
+            select current_user, 'old ' || n, sha256('x'), array[n], tuskline.clock() - interval '2 days'
+              from generate_series(1, 20000) n")
+        .await;
+    for _ in 0..3 {
+        let each = pages(&db.client, "select tuskline.purge(1000)").await;
+        assert!(each <= 5_000, "{each} pages for 1000 requests");
+    }
+}

@@ -34,6 +34,8 @@ mod publications;
 mod registry;
 mod rights;
 mod roles;
+mod rpc;
+mod rpc_attacks;
 mod settings;
 mod stats;
 mod tls;

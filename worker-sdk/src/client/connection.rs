@@ -93,7 +93,8 @@ impl Connection {
     }
 
     /// Closes it instead of giving it back.
-    pub(crate) fn discard(self) {
+    #[doc(hidden)]
+    pub fn discard(self) {
         match self.held {
             Held::Own(connection) => drop(managed::Object::take(connection)),
             Held::Given(connection) => drop(deadpool_postgres::Object::take(connection)),

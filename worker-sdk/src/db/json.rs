@@ -77,7 +77,10 @@ pub(crate) fn payload_of(value: &impl serde::Serialize) -> PayloadText {
 }
 
 /// Refuses what no worker could read: too large, too deep, a NUL character.
-pub(crate) fn check_payload(text: &str) -> Result<(), (Code, String)> {
+///
+/// # Errors
+/// The code, and the text behind it.
+pub fn check_payload(text: &str) -> Result<(), (Code, String)> {
     if text.len() > PAYLOAD_MAX_BYTES {
         let got = text.len();
         let text = format!("at most {PAYLOAD_MAX_BYTES} bytes, got {got}");

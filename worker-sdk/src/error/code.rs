@@ -97,6 +97,10 @@ codes! {
     InvalidReport = "TK055" "invalid_report",
     /// A right, its lambda or its role: a right that does not exist, a role that is missing or a superuser.
     InvalidGrant = "TK056" "invalid_grant",
+    /// A request id has no or more than 128 characters.
+    InvalidRequest = "TK057" "invalid_request",
+    /// A request id came with other tasks before.
+    OtherRequest = "TK058" "other_request",
 }
 
 impl Code {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::sleep;
 
-use super::identity::{Refusal, hash};
+use super::{Refusal, hash};
 
 /// Wrong tokens that are looked at in a second.
 const GUESSES: u32 = 5;

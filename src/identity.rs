@@ -1,14 +1,19 @@
-//! Who asks: the person, the role whose rights hold, and whether the request may be answered at all.
+//! The sender of a request to the pages or the RPC: the person, the role whose rights hold, and whether the
+//! request may be answered at all.
 //!
 //! Promises: a page without a token is answered on loopback only, or where the server only shows
 //! (`read_only`); an act needs a token, a proxy that is trusted, or `tuskline dev`; a request to a
 //! host that is not ours is refused, and so is an act that another site sends.
 //! Must never: take a token from an address, or log one.
 
+mod guesses;
+
 use std::collections::BTreeMap;
 
 use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use sha2::{Digest as _, Sha256};
+
+pub use guesses::Guesses;
 
 /// The cookie that holds the token of a person who signed in.
 pub const TOKEN_COOKIE: &str = "tuskline_token";
@@ -127,12 +132,36 @@ impl Refusal {
 }
 
 impl Access {
-    /// Who asks.
+    /// The person who asks for a page.
     ///
     /// # Errors
     /// The request is not answered.
     pub fn person(&self, headers: &HeaderMap) -> Result<Person, Refusal> {
         self.check_host(headers)?;
+        let named = self.named(headers, self.presented(headers))?;
+        named.map_or_else(|| self.anyone(headers), Ok)
+    }
+
+    /// The sender of a call by RPC: a program, which a cookie does not name. Only `tuskline dev` answers one
+    /// without a name.
+    ///
+    /// # Errors
+    /// The request is not answered.
+    pub fn program(&self, headers: &HeaderMap) -> Result<Person, Refusal> {
+        self.check_host(headers)?;
+        match self.named(headers, bearer(headers).map(|token| (token, false)))? {
+            Some(program) => Ok(program),
+            None if self.acts_freely => self.anyone(headers),
+            None => Err(Refusal::SignIn),
+        }
+    }
+
+    /// The sender that the proxy or a token names. The token comes with whether a cookie has it.
+    fn named(
+        &self,
+        headers: &HeaderMap,
+        presented: Option<(&str, bool)>,
+    ) -> Result<Option<Person>, Refusal> {
         let named = |name: &str, role: &str, has_cookie| Person {
             name: name.to_owned(),
             role: role.to_owned(),
@@ -143,12 +172,15 @@ impl Access {
             && let Some(name) = proxy.name(headers)?
         {
             let role = proxy.role_of(name, headers)?;
-            return Ok(named(name, role, false));
+            return Ok(Some(named(name, role, false)));
         }
-        if let Some((token, has_cookie)) = self.presented(headers) {
-            let token = self.token(token).ok_or(Refusal::SignIn)?;
-            return Ok(named(&token.name, &token.role, has_cookie));
-        }
+        let Some((token, has_cookie)) = presented else { return Ok(None) };
+        let token = self.token(token).ok_or(Refusal::SignIn)?;
+        Ok(Some(named(&token.name, &token.role, has_cookie)))
+    }
+
+    /// A sender without a name.
+    fn anyone(&self, headers: &HeaderMap) -> Result<Person, Refusal> {
         // A name of --host leads here through a proxy, and so perhaps from anywhere.
         let is_near = self.is_loopback && is_loopback(host_of(headers));
         let is_open = is_near && self.proxy.is_none();
@@ -268,11 +300,16 @@ fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     headers.get(name).and_then(|value| value.to_str().ok())
 }
 
+/// The token in the header of a program.
+pub fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let all = text(headers, &header::AUTHORIZATION)?;
+    all.strip_prefix("Bearer ").map(str::trim)
+}
+
 /// The token of the request, and whether a cookie brings it.
 fn presented(headers: &HeaderMap) -> Option<(&str, bool)> {
-    let bearer = text(headers, &header::AUTHORIZATION).and_then(|all| all.strip_prefix("Bearer "));
-    bearer
-        .map(|token| (token.trim(), false))
+    bearer(headers)
+        .map(|token| (token, false))
         .or_else(|| cookie(headers, TOKEN_COOKIE).map(|token| (token, true)))
 }
 
@@ -287,14 +324,17 @@ pub fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
 /// A browser says from which site a request comes. A program says nothing, and needs its token in
 /// a header, which a page of another site cannot send.
 pub fn is_same_origin(headers: &HeaderMap) -> bool {
+    says_same_origin(headers).unwrap_or_else(|| headers.contains_key(header::AUTHORIZATION))
+}
+
+/// Whether a browser says that a page of ours sends the request. None: no browser says anything.
+pub fn says_same_origin(headers: &HeaderMap) -> Option<bool> {
     if let Some(site) = headers.get("sec-fetch-site") {
-        return site == "same-origin";
+        return Some(site == "same-origin");
     }
-    match (text(headers, &header::ORIGIN), text(headers, &header::HOST)) {
-        (Some(origin), Some(host)) => origin.split("://").nth(1) == Some(host),
-        (Some(_), None) => false,
-        (None, _) => headers.contains_key(header::AUTHORIZATION),
-    }
+    let origin = headers.get(header::ORIGIN)?.to_str().unwrap_or_default();
+    let host = text(headers, &header::HOST);
+    Some(host.is_some() && origin.split("://").nth(1) == host)
 }
 
 #[cfg(test)]

@@ -68,6 +68,22 @@ fn a_person_without_a_token_looks_on_loopback_or_where_a_server_only_shows() {
 }
 
 #[test]
+fn a_program_has_a_token_in_a_header() {
+    let access = with_tokens();
+    let cookie = ("cookie", "tuskline_token=token of ada");
+    assert_eq!(access.program(&headers(&[HOST, ADA])).map(|one| one.name), Ok("ada".to_owned()));
+    for nameless in [&[HOST][..], &[HOST, cookie], &[HOST, ("authorization", "Basic YTpi")]] {
+        assert_eq!(access.program(&headers(nameless)), Err(Refusal::SignIn), "{nameless:?}");
+    }
+    let shows = Access { read_only: true, is_loopback: false, ..Access::default() };
+    assert_eq!(shows.program(&headers(&[HOST])), Err(Refusal::SignIn));
+    let dev = Access { acts_freely: true, ..Access::default() };
+    assert_eq!(dev.program(&headers(&[HOST])).map(|one| one.may_act), Ok(true));
+    let far = [("host", "evil.example")];
+    assert_eq!(dev.program(&headers(&far)), Err(Refusal::Host));
+}
+
+#[test]
 fn an_act_is_sent_by_a_page_of_ours_or_with_a_token_in_a_header() {
     let origin = |value| ("origin", value);
     for (pairs, is_ours) in [
