@@ -155,10 +155,9 @@ pub async fn run(options: Options, shutdown: CancellationToken) -> anyhow::Resul
     Ok(code)
 }
 
-/// One thread for each lambda is enough: its bodies only wait.
+/// A registration that was replaced drains until its attempts have ended.
 fn worker_config(config: WorkerConfig) -> WorkerConfig {
     let mut config = config;
-    config.threads = 1;
     config.drain_grace = NO_LIMIT;
     config
 }

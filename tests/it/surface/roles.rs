@@ -227,6 +227,7 @@ async fn the_group_of_workers_has_the_functions_that_the_sdk_calls() {
     let db = Db::new().await;
     let sources = [
         include_str!("../../../worker-sdk/src/db/hsc.rs"),
+        include_str!("../../../worker-sdk/src/db/hsc/release.rs"),
         include_str!("../../../worker-sdk/src/db/hsc/exchange/statement.rs"),
         include_str!("../../../worker-sdk/src/worker/progress.rs"),
         include_str!("../../../worker-sdk/src/worker/context.rs"),

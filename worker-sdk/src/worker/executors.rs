@@ -7,6 +7,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
+use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
 use crate::worker::controller::Wanted;
@@ -17,6 +18,8 @@ use crate::worker::threads::Threads;
 pub(crate) struct Executors {
     pub executor: Arc<Executor>,
     pub threads: Arc<Threads>,
+    /// For hosted lambdas: their bodies only wait, and are woken by what runs here.
+    pub runtime: Handle,
     /// Reasons why the worker cannot go on.
     pub failures: mpsc::UnboundedSender<String>,
 }
@@ -25,6 +28,10 @@ impl Executors {
     /// Starts these executors, each on the threads of its lambda.
     pub(crate) fn start(&self, wanted: &[Wanted]) {
         for Wanted { lambda, executors } in wanted {
+            if self.executor.controller.lambdas[*lambda].lambda.hosted {
+                (0..*executors).for_each(|_| drop(self.runtime.spawn(self.one(*lambda))));
+                continue;
+            }
             let started = self.threads.start(*lambda, *executors, || self.one(*lambda));
             if let Err(error) = started {
                 let name = &self.executor.controller.lambdas[*lambda].lambda.name;
