@@ -32,6 +32,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tuskline_sdk::{Address, WorkerConfig};
@@ -100,8 +101,10 @@ pub async fn run(options: Options, shutdown: CancellationToken) -> anyhow::Resul
         define_missing: options.define_missing,
         config: worker_config(options.config),
     };
+    let bodies = bodies().context("no thread for the socket is to be had")?;
     let registrations =
-        Arc::new(Registrations::new(registering, Arc::clone(&hand_out), Arc::clone(&link)));
+        Registrations::new(registering, Arc::clone(&hand_out), Arc::clone(&link), bodies.clone());
+    let registrations = Arc::new(registrations);
     let environment = processes::environment(&path.to_string_lossy(), &log_path.to_string_lossy());
     let program = Program {
         command: options.command,
@@ -128,8 +131,9 @@ pub async fn run(options: Options, shutdown: CancellationToken) -> anyhow::Resul
         processes: Arc::clone(&processes),
         output,
         graces,
+        runtime: Handle::current(),
     };
-    parts.spawn(socket::serve(listener, Arc::new(answering)));
+    parts.spawn_on(socket::serve(listener, Arc::new(answering)), &bodies);
     for _ in 0..roots {
         parts.spawn(Arc::clone(&processes).keep());
     }
@@ -153,6 +157,17 @@ pub async fn run(options: Options, shutdown: CancellationToken) -> anyhow::Resul
     // They have heard of the drain, and end by themselves. The guardian ends the rest.
     let _ = tokio::time::timeout(EXIT, processes.until_gone()).await;
     Ok(code)
+}
+
+/// One thread for the socket and for the bodies that wait for it. On several, each answer would wake another one:
+/// seven changes of threads for each task of an executor with one slot.
+fn bodies() -> std::io::Result<Handle> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let handle = runtime.handle().clone();
+    // It ends with the process.
+    let serve = move || runtime.block_on(std::future::pending::<()>());
+    std::thread::Builder::new().name("tuskline-socket".into()).spawn(serve)?;
+    Ok(handle)
 }
 
 /// A registration that was replaced drains until its attempts have ended.

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde_json::value::RawValue;
+use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -39,6 +40,10 @@ pub struct Registrations {
     deadlines: Arc<Deadlines>,
     current: tokio::sync::Mutex<Option<Current>>,
     running: Mutex<JoinSet<()>>,
+    /// Of workers.
+    runtime: Handle,
+    /// Of their bodies, and of the socket.
+    bodies: Handle,
     ended: CancellationToken,
     /// A registration has ended that was needed.
     pub(super) failed: CancellationToken,
@@ -70,7 +75,12 @@ impl Deadlines {
 }
 
 impl Registrations {
-    pub fn new(registering: Registering, hand_out: Arc<HandOut>, link: Arc<Link>) -> Self {
+    pub fn new(
+        registering: Registering,
+        hand_out: Arc<HandOut>,
+        link: Arc<Link>,
+        bodies: Handle,
+    ) -> Self {
         let deadlines = Deadlines { link, until_ns: Mutex::default() };
         Self {
             registering,
@@ -78,6 +88,8 @@ impl Registrations {
             deadlines: Arc::new(deadlines),
             current: tokio::sync::Mutex::default(),
             running: Mutex::default(),
+            runtime: Handle::current(),
+            bodies,
             ended: CancellationToken::new(),
             failed: CancellationToken::new(),
         }
@@ -108,7 +120,7 @@ impl Registrations {
         let registered = Arc::new(Notify::new());
         let number = fastrand::u64(..);
         let (deadlines, warned) = (Arc::clone(&self.deadlines), Arc::clone(&registered));
-        let host = Arc::new(Host::new(move |until_ns| {
+        let host = Arc::new(Host::new(self.bodies.clone(), move |until_ns| {
             deadlines.set(number, until_ns);
             warned.notify_one();
         }));
@@ -130,13 +142,17 @@ impl Registrations {
         let worker = builder.build().map_err(refusal)?;
         let (ended, mut end) = tokio::sync::oneshot::channel();
         let failed = self.failed.clone();
-        self.running.lock().unwrap_or_else(PoisonError::into_inner).spawn(async move {
+        let run = async move {
             // Nobody waits for it once it has registered.
             if let Err(Err(error)) = ended.send(worker.run().await) {
                 tracing::error!(%error, "the worker of this controller has ended");
                 failed.cancel();
             }
-        });
+        };
+        {
+            let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+            running.spawn_on(run, &self.runtime);
+        }
         let refused = tokio::select! {
             () = registered.notified() => None,
             end = &mut end => Some(match end {

@@ -18,6 +18,7 @@ use hyper_util::service::TowerToHyperService;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use tokio::net::{UnixListener, UnixStream};
+use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use tuskline_sdk::ErrorKind;
 
@@ -43,6 +44,8 @@ pub struct Answering {
     pub processes: Arc<Processes>,
     pub output: Arc<Output>,
     pub graces: Graces,
+    /// For what takes longer than a message.
+    pub runtime: Handle,
 }
 
 /// The process at the other end of a connection.
@@ -113,7 +116,7 @@ async fn join(
     let name = answering.hand_out.join(pid, Arc::clone(&end), &join.lambdas)?;
     let (sdk, app_version) = (join.sdk.as_deref(), join.app_version.as_deref());
     tracing::info!(pid, sdk, app_version, "an executor has joined");
-    tokio::spawn(Arc::clone(&answering.processes).watch(pid, end));
+    answering.runtime.spawn(Arc::clone(&answering.processes).watch(pid, end));
     Ok(json(&wire::Joined {
         executor: name.to_string(),
         protocol: PROTOCOL,

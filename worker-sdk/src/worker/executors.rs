@@ -7,19 +7,19 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
-use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
 use crate::worker::controller::Wanted;
 use crate::worker::executor::Executor;
+use crate::worker::host::Host;
 use crate::worker::threads::Threads;
 
 /// See the module.
 pub(crate) struct Executors {
     pub executor: Arc<Executor>,
     pub threads: Arc<Threads>,
-    /// For hosted lambdas: their bodies only wait, and are woken by what runs here.
-    pub runtime: Handle,
+    /// Of hosted lambdas.
+    pub host: Option<Arc<Host>>,
     /// Reasons why the worker cannot go on.
     pub failures: mpsc::UnboundedSender<String>,
 }
@@ -28,8 +28,8 @@ impl Executors {
     /// Starts these executors, each on the threads of its lambda.
     pub(crate) fn start(&self, wanted: &[Wanted]) {
         for Wanted { lambda, executors } in wanted {
-            if self.executor.controller.lambdas[*lambda].lambda.hosted {
-                (0..*executors).for_each(|_| drop(self.runtime.spawn(self.one(*lambda))));
+            if let Some(host) = &self.host {
+                (0..*executors).for_each(|_| drop(host.runtime.spawn(self.one(*lambda))));
                 continue;
             }
             let started = self.threads.start(*lambda, *executors, || self.one(*lambda));

@@ -10,6 +10,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use crate::worker::context::Context;
@@ -27,15 +28,17 @@ pub struct Host {
     slots: Mutex<HashMap<String, usize>>,
     processes: Mutex<Vec<i32>>,
     pub(super) resized: Notify,
+    /// Where hosted bodies wait: where their answers come from, so that none has to wake another thread.
+    pub(super) runtime: Handle,
     alive_until: AliveUntil,
 }
 
 impl Host {
-    /// A host without slots yet.
-    pub fn new(alive_until: impl Fn(Option<u64>) + Send + Sync + 'static) -> Self {
+    /// A host without slots yet, whose bodies wait on this runtime.
+    pub fn new(runtime: Handle, alive_until: impl Fn(Option<u64>) + Send + Sync + 'static) -> Self {
         let alive_until = Box::new(alive_until);
         let (slots, processes) = (Mutex::default(), Mutex::default());
-        Self { slots, processes, resized: Notify::new(), alive_until }
+        Self { slots, processes, resized: Notify::new(), runtime, alive_until }
     }
 
     /// How many attempts of each lambda may run at once from now on, in these processes; none of lambdas that are

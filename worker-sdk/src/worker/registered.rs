@@ -215,7 +215,7 @@ impl RegisteredWorker {
             data: Arc::clone(&worker.data),
         };
         let (executor, threads) = (Arc::new(executor), Arc::clone(&self.threads));
-        Arc::new(Executors { executor, threads, runtime: Handle::current(), failures })
+        Arc::new(Executors { executor, threads, host: worker.host.clone(), failures })
     }
 
     /// Stops claiming at once, gives back what has not started, waits for the rest, and ends in order.
