@@ -18,6 +18,7 @@
 pub mod environment;
 pub mod guardian;
 mod hand_out;
+mod incoming;
 mod link;
 mod output;
 mod process;
@@ -26,6 +27,7 @@ mod registrations;
 mod socket;
 pub mod start;
 mod wire;
+pub mod wire_log;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -43,6 +45,7 @@ use output::Output;
 use processes::{Processes, Program};
 use registrations::{Registering, Registrations};
 use socket::Answering;
+use wire_log::WireLog;
 
 /// How long executors may take to exit by themselves after a drain.
 const EXIT: Duration = Duration::from_secs(2);
@@ -71,6 +74,8 @@ pub struct Options {
     pub define_missing: bool,
     /// Knobs of the worker. The graces count here, too.
     pub config: WorkerConfig,
+    /// Looks at the wire.
+    pub wire: wire_log::Options,
 }
 
 /// Runs below a guardian until `shutdown`, then drains. Returns the exit code.
@@ -125,7 +130,9 @@ pub async fn run(options: Options, shutdown: CancellationToken) -> anyhow::Resul
     parts.spawn(async move { theirs.resize().await });
     let output = Arc::new(Output::new(Arc::clone(&hand_out)));
     parts.spawn(Arc::clone(&output).log(log));
+    let wire_log = WireLog::open(&options.wire).context("the wire log cannot be written")?;
     let answering = Answering {
+        wire_log,
         hand_out: Arc::clone(&hand_out),
         registrations: Arc::clone(&registrations),
         processes: Arc::clone(&processes),
@@ -146,16 +153,8 @@ pub async fn run(options: Options, shutdown: CancellationToken) -> anyhow::Resul
     };
     draining.cancel();
     hand_out.drain();
-    if tokio::time::timeout(drain_grace, registrations.drain()).await.is_err() {
-        tracing::warn!(?drain_grace, "running tasks did not finish; telling them to stop");
-        hand_out.stop_all();
-        let more = graces.cancel * 2 + Duration::from_secs(5);
-        if tokio::time::timeout(more, registrations.drain()).await.is_err() {
-            tracing::error!("the worker did not end in order");
-        }
-    }
-    // They have heard of the drain, and end by themselves. The guardian ends the rest.
-    let _ = tokio::time::timeout(EXIT, processes.until_gone()).await;
+    drain(drain_grace, graces.cancel, &hand_out, &registrations).await;
+    until_exited(&processes).await;
     Ok(code)
 }
 
@@ -168,6 +167,26 @@ fn bodies() -> std::io::Result<Handle> {
     let serve = move || runtime.block_on(std::future::pending::<()>());
     std::thread::Builder::new().name("tuskline-socket".into()).spawn(serve)?;
     Ok(handle)
+}
+
+/// Executors have heard of the drain, and exit by themselves. The guardian ends the rest.
+async fn until_exited(processes: &Processes) {
+    if tokio::time::timeout(EXIT, processes.until_gone()).await.is_err() {
+        tracing::warn!(after = ?EXIT, "executors did not exit after the drain, and are ended");
+    }
+}
+
+/// Lets tasks in hand finish, then tells them to stop.
+async fn drain(grace: Duration, cancel: Duration, tasks: &HandOut, worker: &Registrations) {
+    if tokio::time::timeout(grace, worker.drain()).await.is_ok() {
+        return;
+    }
+    tracing::warn!(drain_grace = ?grace, "running tasks did not finish; telling them to stop");
+    tasks.stop_all();
+    let more = cancel * 2 + Duration::from_secs(5);
+    if tokio::time::timeout(more, worker.drain()).await.is_err() {
+        tracing::error!("the worker did not end in order");
+    }
 }
 
 /// A registration that was replaced drains until its attempts have ended.

@@ -11,7 +11,7 @@ use tuskline_sdk::WorkerConfig;
 
 use super::database;
 use super::global::{Global, Outcome};
-use crate::controller::{self, Options};
+use crate::controller::{self, Options, wire_log};
 use crate::duration;
 
 /// Arguments of `controller`.
@@ -41,6 +41,12 @@ pub struct ControllerArgs {
     /// Time between heartbeats, for tests: T, L and M follow in the usual proportion.
     #[arg(long, value_name = "DURATION", hide = true, value_parser = duration::parse)]
     heartbeat: Option<Duration>,
+    /// Write each message of executors and each answer to this file, as lines of JSON with their payloads.
+    #[arg(long, value_name = "FILE")]
+    wire_log: Option<PathBuf>,
+    /// Cut off each N-th answer, for tests: executors must repeat their messages.
+    #[arg(long, value_name = "N", hide = true, value_parser = clap::value_parser!(u64).range(2..))]
+    lose_answers: Option<u64>,
     /// Command of an executor, for example: tusk executor app:tusk.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<String>,
@@ -71,6 +77,7 @@ pub async fn run(global: &Global, args: ControllerArgs, end: CancellationToken) 
         socket: args.socket,
         define_missing: args.define_missing,
         config,
+        wire: wire_log::Options { log: args.wire_log, lose_answers: args.lose_answers },
     };
     Ok(ExitCode::from(controller::run(options, end).await?))
 }

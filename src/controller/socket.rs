@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::{Body, Bytes, to_bytes};
+use axum::body::{Body, Bytes};
 use axum::extract::{Extension, Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -23,15 +23,14 @@ use tokio::task::JoinSet;
 use tuskline_sdk::ErrorKind;
 
 use super::hand_out::{Graces, HandOut};
+use super::incoming::{LARGEST, Peer, body};
 use super::output::Output;
 use super::processes::Processes;
 use super::registrations::Registrations;
 use super::wire::{self, PROTOCOL, Refusal};
+use super::wire_log::WireLog;
 
-/// Largest message: many results with outputs, or one checkpoint.
-pub const LARGEST: usize = 8 << 20;
-/// How long a message may take to arrive, and a connection that waits for the next one may be idle.
-const DEADLINE: Duration = Duration::from_secs(10);
+/// How long a connection that waits for the next message may be idle.
 const IDLE: Duration = Duration::from_secs(120);
 /// Slots of one executor, all lambdas together.
 const MOST_SLOTS: usize = 10_000;
@@ -46,11 +45,9 @@ pub struct Answering {
     pub graces: Graces,
     /// For what takes longer than a message.
     pub runtime: Handle,
+    /// None: nobody looks at the wire.
+    pub wire_log: Option<Arc<WireLog>>,
 }
-
-/// The process at the other end of a connection.
-#[derive(Debug, Clone, Copy)]
-struct Peer(u32);
 
 type Shared = State<Arc<Answering>>;
 
@@ -66,6 +63,7 @@ pub fn bind(path: &Path) -> io::Result<UnixListener> {
 
 /// Answers until dropped.
 pub async fn serve(listener: UnixListener, answering: Arc<Answering>) {
+    let wire_log = answering.wire_log.clone();
     let routes = Router::new()
         .route("/tuskline.v1.Controller/Join", post(join))
         .route("/tuskline.v1.Controller/NextWork", post(next_work))
@@ -74,6 +72,10 @@ pub async fn serve(listener: UnixListener, answering: Arc<Answering>) {
         .route("/tuskline.v1.Controller/NextFork", post(next_fork))
         .fallback(async || Refusal::new(404, "unknown_message", "there is no such message"))
         .with_state(answering);
+    let routes = match wire_log {
+        Some(log) => log.around(routes),
+        None => routes,
+    };
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
@@ -215,16 +217,6 @@ fn check_lambdas(lambdas: &[wire::Served]) -> Result<(), Refusal> {
         }
     }
     Ok(())
-}
-
-async fn body(request: Request) -> Result<Bytes, Refusal> {
-    let too_large =
-        || Refusal::new(400, "too_large", format!("a message has at most {LARGEST} bytes"));
-    let read = tokio::time::timeout(DEADLINE, to_bytes(request.into_body(), LARGEST)).await;
-    match read {
-        Ok(read) => read.map_err(|_| too_large()),
-        Err(_) => Err(Refusal::new(408, "invalid_message", "the message did not arrive in time")),
-    }
 }
 
 fn parse<'a, T: serde::Deserialize<'a>>(body: &'a [u8]) -> Result<T, Refusal> {

@@ -105,6 +105,7 @@ const OF_RUST: &[&str] = &[
     "::drain::",
     "::drawn_ids::",
     "::examples::",
+    "::executors_input::",
     "::failures::",
     "::fenced_bodies::",
     "::health::",

@@ -163,7 +163,7 @@ impl State {
             let is_late = now.duration_since(offer.since) > NO_EXECUTOR;
             !context.is_cancelled()
                 && !offer.attempt.reply.is_closed()
-                && !(is_late && !served(context.lambda(), executors))
+                && (!is_late || served(context.lambda(), executors))
         };
         let queues = waiting.values_mut().chain(std::iter::once(&mut *alone));
         for queue in queues {

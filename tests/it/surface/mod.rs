@@ -14,6 +14,7 @@ mod costs;
 mod doctor;
 mod documents;
 pub mod examples;
+mod executors_input;
 mod explain;
 mod functions;
 mod inserts;
