@@ -7,6 +7,8 @@
 mod arguments;
 mod breaker;
 mod chain;
+#[cfg(feature = "dev")]
+mod conform;
 mod controller;
 mod database;
 mod dead_letter;
@@ -75,6 +77,9 @@ enum Command {
     Serve(server::ServeArgs),
     /// Run lambdas in processes of any language, and end those that go on too long.
     Controller(controller::ControllerArgs),
+    /// Run an executor against the conformance kit, on a throw-away PostgreSQL.
+    #[cfg(feature = "dev")]
+    Conform(conform::ConformArgs),
     /// Become an executor: what the controller's guardian starts.
     #[command(hide = true, name = environment::START)]
     StartExecutor(controller::StartArgs),
@@ -185,6 +190,8 @@ impl Program for Cli {
             Command::Controller(args) => {
                 return controller::run(global, args, end_of_process()?).await;
             }
+            #[cfg(feature = "dev")]
+            Command::Conform(args) => return conform::run(global, args, end_of_process()?).await,
             // It became another program, or has failed already.
             Command::StartExecutor(_) => return Ok(ExitCode::FAILURE),
             Command::Doctor(args) => return doctor::run(global, args).await,

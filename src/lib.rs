@@ -4,7 +4,7 @@
 //! - `pages`: pages for people ([`pages`]) and the Frontend by RPC ([`rpc`]), which `serve` answers, too.
 //! - `controller`: lambdas in processes of any language ([`controller`]).
 //! - `cli`: the command line, with `pages` and `controller`.
-//! - `dev`: its command `tuskline dev`, which starts a private PostgreSQL.
+//! - `dev`: its commands `tuskline dev` and `tuskline conform`, which start a private PostgreSQL.
 //!
 //! `tuskline-testing`, the kit for applications' tests, needs none of them.
 

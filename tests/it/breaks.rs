@@ -97,6 +97,7 @@ const OF_RUST: &[&str] = &[
     "::cli::",
     "::clients::",
     "::clock_steps::",
+    "::conform::",
     "::collectors::",
     "::crash_recovery::",
     "::diagnoses::",

@@ -10,6 +10,7 @@ mod board;
 mod callers;
 mod cli;
 mod clients;
+mod conform;
 mod costs;
 mod doctor;
 mod documents;
