@@ -247,17 +247,17 @@ fn as_an_executor() {
                 cancelled.store(true, Ordering::Relaxed);
             }
         }
-        for task in work["tasks"].as_array().into_iter().flatten().cloned() {
-            let (order, results) = (order.clone(), results.clone());
+        for task in work["tasks"].as_array().into_iter().flatten() {
+            let (order, results, task) = (order.clone(), results.clone(), task.clone());
             let cancelled = Arc::new(AtomicBool::new(false));
             running.lock().unwrap().insert(attempt(&task), Arc::clone(&cancelled));
             std::thread::spawn(move || results.send(body(&order, &task, &cancelled)));
         }
-        while work["draining"] == true {
-            if running.lock().unwrap().is_empty() {
-                std::process::exit(0);
+        if work["draining"] == true {
+            while !running.lock().unwrap().is_empty() {
+                std::thread::sleep(Duration::from_millis(2));
             }
-            std::thread::sleep(Duration::from_millis(2));
+            std::process::exit(0);
         }
     }
 }
