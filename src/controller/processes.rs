@@ -209,19 +209,23 @@ impl Processes {
     ///
     /// # Errors
     /// It is not below the guardian, it has ended, or this system has no pidfd.
-    pub fn admit(&self, pid: u32, lambdas: &[Served]) -> Result<ProcessEnd, String> {
+    pub fn admit(&self, pid: u32) -> Result<ProcessEnd, String> {
         let end = ProcessEnd::of(pid).map_err(|error| format!("process {pid}: {error}"))?;
         // After its pidfd is open, so that no other process of this number is meant.
         if process::lineage(pid, self.guardian).is_none() {
             return Err(format!("process {pid} was not started by this controller"));
         }
+        Ok(end)
+    }
+
+    /// A fork has joined, or was refused. Only then is it not waited for any more: it counts as an executor by now,
+    /// or another one would be forked beside it.
+    pub fn has_come(&self, lambdas: &[Served]) {
         let mut names: Vec<String> = lambdas.iter().map(|served| served.name.clone()).collect();
         names.sort();
-        let mut state = self.lock();
-        if let Some(asked) = state.forking.get_mut(&names) {
+        if let Some(asked) = self.lock().forking.get_mut(&names) {
             asked.pop_front();
         }
-        Ok(end)
     }
 
     /// Waits for the end of an executor and of all that it has started, and gives its attempts their outcomes.

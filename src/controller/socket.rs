@@ -112,10 +112,15 @@ async fn join(
     check_protocol(join.protocol)?;
     check_lambdas(&join.lambdas)?;
     let pid = join.pid.unwrap_or(peer);
-    let end = answering.processes.admit(pid, &join.lambdas);
+    let end = answering.processes.admit(pid);
     let end = Arc::new(end.map_err(|why| Refusal::invalid("pid", why))?);
-    answering.registrations.serve(join.lambdas.iter().map(|served| &*served.name)).await?;
-    let name = answering.hand_out.join(pid, Arc::clone(&end), &join.lambdas)?;
+    let names = join.lambdas.iter().map(|served| &*served.name);
+    let joined = match answering.registrations.serve(names).await {
+        Ok(()) => answering.hand_out.join(pid, Arc::clone(&end), &join.lambdas),
+        Err(refusal) => Err(refusal),
+    };
+    answering.processes.has_come(&join.lambdas);
+    let name = joined?;
     let (sdk, app_version) = (join.sdk.as_deref(), join.app_version.as_deref());
     tracing::info!(pid, sdk, app_version, "an executor has joined");
     answering.runtime.spawn(Arc::clone(&answering.processes).watch(pid, end));
@@ -188,7 +193,7 @@ async fn next_fork(
     if !processes.program.is_zygote {
         return Err(Refusal::invalid("protocol", "this controller was started without --zygote"));
     }
-    processes.admit(peer, &[]).map_err(|why| Refusal::invalid("pid", why))?;
+    processes.admit(peer).map_err(|why| Refusal::invalid("pid", why))?;
     answering.registrations.serve(asked.lambdas.iter().map(|served| &*served.name)).await?;
     let wait = Duration::from_millis(asked.wait_ms.min(25_000));
     Ok(json(&processes.next_fork(&asked.lambdas, wait).await))

@@ -44,9 +44,10 @@ impl Processes {
             shared.sort();
             groups.push((shared, self.program.processes));
         }
+        // Before the look at executors: one that joins meanwhile is counted twice, and never not at all.
+        let mut state = self.lock();
         let alive: Vec<usize> =
             groups.iter().map(|(names, _)| self.hand_out.serving(names)).collect();
-        let mut state = self.lock();
         if let Some(at) = state.fork_at.filter(|at| *at > now) {
             return (Vec::new(), Some(at));
         }
