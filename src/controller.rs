@@ -29,11 +29,12 @@ pub mod start;
 mod wire;
 pub mod wire_log;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use tokio::net::UnixListener;
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -88,11 +89,9 @@ pub async fn run(options: Options, shutdown: CancellationToken) -> anyhow::Resul
     let directory = std::env::var_os(environment::DIRECTORY).map(PathBuf::from);
     let directory = directory.context("the controller needs its guardian")?;
     let path = options.socket.clone().unwrap_or_else(|| directory.join("socket"));
-    let listener =
-        socket::bind(&path).with_context(|| format!("cannot listen on {}", path.display()))?;
+    let listener = listen(&path)?;
     let log_path = directory.join("log");
-    let log = socket::bind(&log_path)
-        .with_context(|| format!("cannot listen on {}", log_path.display()))?;
+    let log = listen(&log_path)?;
 
     let drain_grace = options.config.drain_grace;
     let silence = Duration::from_secs(30);
@@ -156,6 +155,10 @@ pub async fn run(options: Options, shutdown: CancellationToken) -> anyhow::Resul
     drain(drain_grace, graces.cancel, &hand_out, &registrations).await;
     until_exited(&processes).await;
     Ok(code)
+}
+
+fn listen(path: &Path) -> anyhow::Result<UnixListener> {
+    socket::bind(path).with_context(|| format!("cannot listen on {}", path.display()))
 }
 
 /// One thread for the socket and for the bodies that wait for it. On several, each answer would wake another one:
