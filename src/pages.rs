@@ -1,6 +1,6 @@
 //! Pages for people: what is wrong, why a task waits, and acts with a preview.
 //!
-//! [`crate::identity`] says who asks, `reading` reads as the role of that person, a module for each page turns
+//! `identity` says who asks, `reading` reads as the role of that person, a module for each page turns
 //! facts into HTML, and `parts` has what they share. Nothing runs while no page is open.
 //!
 //! Promises: a page works without JavaScript; its address is its whole state; `?format=json` has the
