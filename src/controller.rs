@@ -53,10 +53,12 @@ const EXIT: Duration = Duration::from_secs(2);
 /// How long executors may obey where the lease is lost, at most. The worker's own time for that is a third of M,
 /// and after the grace processes have to end.
 const LEASE_GRACE: Duration = Duration::from_millis(50);
+/// How long an executor with a free slot may ask for nothing.
+const SILENCE: Duration = Duration::from_secs(30);
 /// A drain of the worker has no limit of its own.
 const NO_LIMIT: Duration = Duration::from_secs(365 * 86_400);
 
-/// What to run, and for how long.
+/// The processes to run, and their limits.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The database.
@@ -92,11 +94,8 @@ pub async fn run(options: Options, shutdown: CancellationToken) -> anyhow::Resul
     let listener = listen(&path)?;
     let log_path = directory.join("log");
     let log = listen(&log_path)?;
-
     let drain_grace = options.config.drain_grace;
-    let silence = Duration::from_secs(30);
-    let lease = LEASE_GRACE.min(options.config.watchdog_margin / 12);
-    let graces = Graces { cancel: options.config.cancel_grace, lease, silence };
+    let graces = graces(&options.config);
     let hand_out = Arc::new(HandOut::new(graces));
     let draining = CancellationToken::new();
     let registering = Registering {
@@ -117,9 +116,8 @@ pub async fn run(options: Options, shutdown: CancellationToken) -> anyhow::Resul
         environment,
     };
     let roots = if program.is_zygote { 1 } else { program.processes };
-    let processes = Processes::new(program, link, Arc::clone(&hand_out), draining.clone());
-    let processes = Arc::new(processes);
-
+    let processes =
+        Arc::new(Processes::new(program, link, Arc::clone(&hand_out), draining.clone()));
     let mut parts = JoinSet::new();
     let theirs = Arc::clone(&processes);
     parts.spawn(async move { theirs.reap(ended).await });
@@ -155,6 +153,11 @@ pub async fn run(options: Options, shutdown: CancellationToken) -> anyhow::Resul
     drain(drain_grace, graces.cancel, &hand_out, &registrations).await;
     until_exited(&processes).await;
     Ok(code)
+}
+
+fn graces(config: &WorkerConfig) -> Graces {
+    let lease = LEASE_GRACE.min(config.watchdog_margin / 12);
+    Graces { cancel: config.cancel_grace, lease, silence: SILENCE }
 }
 
 fn listen(path: &Path) -> anyhow::Result<UnixListener> {

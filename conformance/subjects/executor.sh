@@ -7,7 +7,7 @@
 call() { # message body: prints the answer. The connection broke: the same message again, for a second.
     for _ in 1 2 3 4 5 6 7 8 9 10; do
         if answer=$(curl -sS --unix-socket "$TUSKLINE_SOCKET" -H 'content-type: application/json' \
-            -w '\n%{http_code}' --data-binary @- "http://t/tuskline.v1.Controller/$1" <<<"$2"); then
+            -w '\n%{http_code}' --data-binary @- "http://localhost/tuskline.v1.Controller/$1" <<<"$2"); then
             status=${answer##*$'\n'} answer=${answer%$'\n'*}
             [ "$status" -lt 400 ] && return 0
             echo "$answer" >&2
@@ -81,7 +81,7 @@ while no=$((no + 1)); do
     call NextWork "$(jq -c --arg me "$me" --argjson no "$no" \
         '{executor: $me, no: $no, wait_ms: 25000, max: 1, results: .}' <<<"$results")"
     results='[]'
-    # One line each. What is no object is for echo only, which never reads it.
+    # One line each. A payload that is no object is for echo only, which never reads it.
     readarray -t part < <(jq -rc '.draining, (.tasks[0]? // empty |
         (((.payload // "null") | fromjson? | objects) // {}) as $p |
         .lambda, .task, .fence, ($p.dir // ""), {task, fence}, $p, .)' <<<"$answer")

@@ -1,4 +1,4 @@
-//! What processes below the guardian find in their environment, and the hidden command that they begin as.
+//! The environment of processes below the guardian, and the hidden command that they begin as.
 
 /// The process id of the guardian.
 pub const GUARDIAN: &str = "TUSKLINE_GUARDIAN";

@@ -62,7 +62,7 @@ struct State {
     alone: VecDeque<Offer>,
     joined: u64,
     draining: bool,
-    /// What is in hand shall stop: the drain's grace is over.
+    /// Attempts in hand shall stop: the drain's grace is over.
     stopping: bool,
 }
 
@@ -216,7 +216,7 @@ impl HandOut {
         state.executors.values().filter(same).count()
     }
 
-    /// Nothing is handed out any more. What waits goes back.
+    /// Nothing is handed out any more. Attempts that wait go back.
     pub fn drain(&self) {
         let mut state = self.lock();
         state.draining = true;
@@ -228,7 +228,7 @@ impl HandOut {
         state.executors.values().for_each(|executor| executor.changed.notify_waiters());
     }
 
-    /// What is still in hand shall stop, and goes back.
+    /// Attempts that are still in hand shall stop, and go back.
     pub fn stop_all(&self) {
         self.lock().stopping = true;
         self.busy.notify_one();

@@ -1,4 +1,4 @@
-//! What the controller and its guardian tell each other: JSON lines on a socket pair, which is the controller's
+//! The messages between controller and guardian: JSON lines on a socket pair, which is the controller's
 //! standard input.
 
 use std::collections::HashMap;

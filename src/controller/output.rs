@@ -1,4 +1,4 @@
-//! What executors write to standard output and error: lines of the controller's log, with the task that runs.
+//! The output of executors, standard output and error: lines of the controller's log, with the task that runs.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -32,7 +32,7 @@ const STATUSES: usize = 1024;
 /// The exit code of a command that is wrong.
 const WRONG: i32 = 2;
 
-/// What to run, and how often.
+/// The command to run, and how often.
 #[derive(Debug, Clone)]
 pub struct Program {
     pub command: Vec<String>,

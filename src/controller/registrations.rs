@@ -1,6 +1,6 @@
 //! The worker of this host: one registration in the database for the lambdas that its executors serve.
 //!
-//! It promises: a lambda that an executor brings along anew leads to a new registration; the former one drains
+//! It promises: a lambda that an executor brings along as a new one leads to a new registration; the former one drains
 //! without a limit, and ends no body. The guardian always knows the earliest time until which the leases of
 //! attempts in hand are held.
 
@@ -22,7 +22,7 @@ use super::wire::Refusal;
 /// How long an executor that joins waits for the database.
 const WAIT: Duration = Duration::from_secs(5);
 
-/// What each registration is made of.
+/// The settings of each registration.
 #[derive(Debug, Clone)]
 pub struct Registering {
     pub address: Address,
@@ -143,7 +143,7 @@ impl Registrations {
         let (ended, mut end) = tokio::sync::oneshot::channel();
         let failed = self.failed.clone();
         let run = async move {
-            // Nobody waits for it once it has registered.
+            // Nothing waits for it once it has registered.
             if let Err(Err(error)) = ended.send(worker.run().await) {
                 tracing::error!(%error, "the worker of this controller has ended");
                 failed.cancel();

@@ -35,7 +35,7 @@ const IDLE: Duration = Duration::from_secs(120);
 /// Slots of one executor, all lambdas together.
 const MOST_SLOTS: usize = 10_000;
 
-/// What the messages are answered with.
+/// The parts that answer messages.
 #[derive(Debug)]
 pub struct Answering {
     pub hand_out: Arc<HandOut>,
@@ -135,7 +135,7 @@ async fn join(
 async fn next_work(State(answering): Shared, request: Request) -> Result<Response, Refusal> {
     let body = body(request).await?;
     let asked: wire::NextWork<'_> = parse(&body)?;
-    // What a body has written before its result is logged while its task is still known.
+    // Output that a body has written before its result is logged while its task is still known.
     if !asked.results.is_empty()
         && let Some(pid) = answering.hand_out.writer_of(asked.executor)
     {

@@ -103,7 +103,7 @@ impl Wire {
         self.lines.iter().any(|line| line.lane.is_some_and(|lane| lane > 0))
     }
 
-    /// Attempts that were handed out, with their lambdas. A repeated answer hands out nothing anew.
+    /// Attempts that were handed out, with their lambdas. A repeated answer hands out nothing new.
     pub fn handed_out(&self) -> Vec<(Attempt, String)> {
         let mut seen = BTreeSet::new();
         let tasks =

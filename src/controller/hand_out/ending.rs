@@ -98,7 +98,7 @@ impl HandOut {
         }
     }
 
-    /// Takes out an executor whose process has ended. What it had in hand still counts as running.
+    /// Takes out an executor whose process has ended. Its attempts still count as running.
     pub fn take_ended(&self, pid: u32) -> Option<EndedExecutor> {
         let mut state = self.lock();
         let found = state.executors.iter().find(|(_, executor)| executor.pid == pid);

@@ -60,7 +60,7 @@ pub struct Executor {
     pub leaving: bool,
     /// Why it was killed. It has not ended yet.
     pub killed: Option<Kill>,
-    /// What it has in hand runs alone, or it waits until it has nothing in hand for such a task.
+    /// Its only attempt runs alone, or it waits until it has nothing in hand for such a task.
     pub is_alone: bool,
     /// Where the next look for tasks begins, so that each lambda has its turn.
     pub turn: usize,

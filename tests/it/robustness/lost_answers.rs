@@ -48,7 +48,7 @@ async fn a_claim_whose_answer_is_lost_is_given_back_and_executed() {
 /// The first answer of `start` refuses the attempt, as if the call had been repeated after its
 /// answer was lost.
 const LOSE_ONE_START: &str = "
-    alter function tuskline.start(bigint, bigint[], bigint[]) rename to start_unharmed;
+    alter function tuskline.start(bigint, bigint[], bigint[], integer[]) rename to start_unharmed;
     create sequence tuskline_test.starts;
     create function tuskline.start(p_executor bigint, p_tasks bigint[], p_fences bigint[])
     returns bigint[] language plpgsql as $$
@@ -209,7 +209,7 @@ const ANSWER_AS_A_STRANGER: &str = "
       if cardinality(p_tasks) > 0 and nextval('tuskline_test.refusals') = 1 then return p_tasks; end if;
       return tuskline_core.record_results_unharmed(p_executor, p_tasks, p_fences, p_notes, p_done_leases);
     end $$;
-    alter function tuskline.start(bigint, bigint[], bigint[]) rename to start_unharmed;
+    alter function tuskline.start(bigint, bigint[], bigint[], integer[]) rename to start_unharmed;
     create function tuskline.start(p_executor bigint, p_tasks bigint[], p_fences bigint[])
     returns bigint[] language plpgsql as $$
     begin

@@ -178,7 +178,7 @@ async fn explain_and_the_list_of_workers_name_the_process_of_a_task() {
     assert_eq!(said, None, "it has reported nothing yet");
 }
 
-/// What runs may finish, and what does not within the grace goes back.
+/// Attempts that run may finish; one that does not within the grace goes back.
 #[tokio::test]
 async fn a_drain_lets_tasks_in_hand_finish_and_ends_in_order() {
     let (db, mut host) = host("p_attempt_timeout => '1 h'", 1, 2).await;

@@ -21,7 +21,7 @@ use super::{DEADLINE, Db};
 
 const ORDER: &str = "TUSKLINE_TEST_EXECUTOR";
 
-/// What each executor of a host does.
+/// The order for each executor of a host.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Order {
     dir: PathBuf,
@@ -29,7 +29,7 @@ struct Order {
     lambdas: Value,
 }
 
-/// A controller below its guardian, with executors. What a body does is its payload:
+/// A controller below its guardian, with executors. The payload says what a body does:
 ///
 /// - `go`: it succeeds, with its payload as the output;
 /// - `hold`: it waits for [`Host::open`], and ignores that it shall stop;

@@ -66,7 +66,7 @@ impl ControlConnection {
         ended_leases: &[LeaseId],
     ) -> Option<Released> {
         let crashes = crashed.iter().filter_map(|work| {
-            let Crash { class, reason } = work.crash.as_ref()?;
+            let Crash { class, reason } = work.crash.as_deref()?;
             Some((work.id(), &**class, &**reason))
         });
         let crashes: Vec<_> = crashes.collect();

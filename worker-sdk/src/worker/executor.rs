@@ -147,7 +147,7 @@ impl Executor {
         }
         // Its process is ended past the grace, by its host.
         if lambda.lambda.hosted {
-            return said(body.await);
+            return said((&mut body).await);
         }
         match within_grace(self.controller.config.cancel_grace, &mut body).await {
             Some(ended) => said(ended),
@@ -203,7 +203,7 @@ fn conclude(mut work: Work, end: BodyEnd, limit: Duration) -> Ended {
             return Ended::Unfinished(work);
         }
         (BodyEnd::Returned(Outcome::Crashed { class, reason }), _) => {
-            work.crash = Some(Crash::new(&class, &reason));
+            work.crash = Some(Box::new(Crash::new(&class, &reason)));
             return Ended::Unfinished(work);
         }
         (BodyEnd::Returned(outcome), None | Some(StopReason::TimedOut)) => {

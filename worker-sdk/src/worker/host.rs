@@ -1,9 +1,9 @@
-//! What a host controller (`tuskline controller`) needs of its worker: lambdas whose attempts run in processes
+//! For a host controller (`tuskline controller`): lambdas whose attempts run in processes
 //! of their own, slots that come and go with these processes, and the time until which the worker holds its
 //! leases. Not for applications.
 //!
 //! A hosted body waits for a result that comes from elsewhere. It is not dropped when its deadline and grace
-//! are over: whoever runs the attempt ends its process then, keeps the context until that process has ended,
+//! are over: the host ends its process then, keeps the context until that process has ended,
 //! and says how it ended. Where that takes longer than M allows, the watchdog ends this process.
 
 use std::collections::HashMap;
@@ -77,7 +77,7 @@ impl fmt::Debug for Host {
 
 impl Lambda {
     /// A lambda of a [`Host`]: the function gets the JSON text of the payload, and its future completes with
-    /// what the attempt's process said, or with how it ended.
+    /// the outcome that the attempt's process gave, or with how it ended.
     #[doc(hidden)]
     pub fn hosted<F, Fut>(name: &str, function: F) -> Self
     where

@@ -45,7 +45,7 @@ pub enum Outcome {
     Crashed {
         /// How it ended, as `signal 11` or `exit 1`.
         class: Cow<'static, str>,
-        /// What is known of it; at most 8 KB are kept.
+        /// The details that are known; at most 8 KB are kept.
         reason: String,
     },
     /// Not begun, or begun in vain through no fault of the task: it goes back to its queue at once, and is

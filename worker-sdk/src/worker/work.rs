@@ -45,7 +45,7 @@ pub(crate) struct Work {
     pub payload: String,
     pub stop: Arc<Stop>,
     /// The process that ran it has ended.
-    pub crash: Option<Crash>,
+    pub crash: Option<Box<Crash>>,
 }
 
 /// How the process of an attempt has ended.
