@@ -37,6 +37,38 @@ RUST = (HERE / "rust" / "target" / "release" / "peers",)
 GRAPHILE_DONE = "select {tasks} - count(*) from graphile_worker._private_jobs"
 GRAPHILE_FAILED = "select count(*) from graphile_worker._private_jobs where last_error is not null"
 
+# Python peers, each with a Python of its own: `build` of ../run makes them.
+VENVS = ROOT / "target" / "peers"
+PYTHON = {
+    "venv": ("requirements.txt", (3, 10)),
+    "venv-oban": ("requirements-oban.txt", (3, 12)),
+}
+
+
+def python(venv, *words):
+    return ("env", *words[1:], VENVS / venv / "bin" / "python", HERE / "python" / "main.py", words[0])
+
+
+def ours_in_python(slots):
+    binary = ROOT / "target" / "release" / "tuskline"
+    package = ROOT / "clients" / "python"
+    words = (f"PEER_SLOTS={slots}", f"TUSKLINE_BINARY={binary}", f"PYTHONPATH={package}")
+    return python("venv", "tuskline", *words)
+
+
+OURS_DONE = "select count(*) from tuskline.task where status = 'success'"
+OURS_FAILED = "select count(*) from tuskline.task_failure"
+AWA_DONE = (
+    "select (select coalesce(sum(cardinality(job_ids)), 0) "
+    "from awa.receipt_completion_batches) "
+    "+ (select count(*) from awa.done_entries where state = 'completed') "
+    "+ (select coalesce(sum(pruned_completed_count), 0) from awa.queue_terminal_rollups)"
+)
+AWA_FAILED = (
+    "select (select count(*) from awa.done_entries where state <> 'completed') "
+    "+ (select count(*) from awa.deferred_jobs) + (select count(*) from awa.dlq_entries)"
+)
+
 PEERS = [
     Peer(
         "tuskline",
@@ -84,12 +116,8 @@ PEERS = [
         "queue storage, max_workers 1024, claim batch 512, no deadline, poll 50 ms, pool 30",
         "",
         "heartbeats by attempt, not by worker",
-        "select (select coalesce(sum(cardinality(job_ids)), 0) "
-        "from awa.receipt_completion_batches) "
-        "+ (select count(*) from awa.done_entries where state = 'completed') "
-        "+ (select coalesce(sum(pruned_completed_count), 0) from awa.queue_terminal_rollups)",
-        "select (select count(*) from awa.done_entries where state <> 'completed') "
-        "+ (select count(*) from awa.deferred_jobs) + (select count(*) from awa.dlq_entries)",
+        AWA_DONE,
+        AWA_FAILED,
     ),
     Peer(
         "plain",
@@ -100,5 +128,55 @@ PEERS = [
         "a table and three statements: no retries, no rescue",
         "select {tasks} - count(*) from job",
         "select 0",
+    ),
+    Peer(
+        "tuskline-python",
+        "this checkout",
+        ours_in_python(32),
+        "`tusk run`, defaults: one process, asyncio, 32 slots",
+        "",
+        "",
+        OURS_DONE,
+        OURS_FAILED,
+    ),
+    Peer(
+        "tuskline-python-1",
+        "this checkout",
+        ours_in_python(1),
+        "`tusk run --slots 1`: one process, a blocking function",
+        "",
+        "",
+        OURS_DONE,
+        OURS_FAILED,
+    ),
+    Peer(
+        "awa-pg",
+        "0.6.9 (PyPI)",
+        python("venv", "awa"),
+        "100 workers, poll 50 ms, bulk by COPY",
+        "",
+        "heartbeats by attempt, not by worker",
+        AWA_DONE,
+        AWA_FAILED,
+    ),
+    Peer(
+        "oban",
+        "0.7.0 (PyPI)",
+        python("venv-oban", "oban"),
+        "one queue, limit 50, pool 10",
+        "w",
+        "an attempt of more than 5 min is taken for dead, whether it runs or not",
+        "select count(*) from oban_jobs where state = 'completed'",
+        "select count(*) from oban_jobs where errors <> '[]'",
+    ),
+    Peer(
+        "procrastinate",
+        "3.10.0 (PyPI)",
+        python("venv", "procrastinate"),
+        "concurrency 50, pool 20",
+        "fe",
+        "a job finishes by its id alone; errors are in the log only",
+        "select count(*) from procrastinate_jobs where status = 'succeeded'",
+        "select count(*) from procrastinate_jobs where status = 'failed' or attempts > 1",
     ),
 ]

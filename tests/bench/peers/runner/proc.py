@@ -22,27 +22,24 @@ def stat(pid):
 
 
 def family_cpu_us(pid):
-    """CPU of a process, of its children and of those it has reaped, in µs; None: not here."""
+    """CPU of a process, of all below it and of those it has reaped, in µs; None: not here."""
     if pid is None:
         return None
     try:
         ticks = sum(int(word) for word in stat(pid)[11:15])
+        below = {}
         for entry in os.scandir("/proc"):
             if entry.name.isdigit():
                 try:
                     words = stat(entry.name)
                 except OSError:
                     continue  # it has just ended
-                if words[1] == str(pid):
-                    ticks += int(words[11]) + int(words[12])
+                below.setdefault(words[1], []).append((entry.name, int(words[11]) + int(words[12])))
     except OSError:
         return None
+    parents = [str(pid)]
+    while parents:
+        for child, its_ticks in below.get(parents.pop(), ()):
+            ticks += its_ticks
+            parents.append(child)
     return ticks * TICK_US
-
-
-def cpu_us(pid):
-    """CPU of one process in µs; None: gone, or a system without /proc."""
-    try:
-        return sum(int(word) for word in stat(pid)[11:13]) * TICK_US
-    except OSError:
-        return None

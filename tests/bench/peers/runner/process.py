@@ -10,7 +10,7 @@ import threading
 import time
 from pathlib import Path
 
-from .proc import cpu_us, die_with_parent
+from .proc import die_with_parent, family_cpu_us
 
 
 class Failed(Exception):
@@ -71,8 +71,8 @@ class Process:
         return "".join(lines)
 
     def cpu_us(self):
-        """Its CPU so far."""
-        return cpu_us(self._process.pid)
+        """Its CPU so far, and that of the processes it has started."""
+        return family_cpu_us(self._process.pid)
 
     def tell_to_end(self):
         """Closes its standard input, which ends a worker in order."""
