@@ -53,8 +53,6 @@ const EXIT: Duration = Duration::from_secs(2);
 /// How long executors may obey where the lease is lost, at most. The worker's own time for that is a third of M,
 /// and after the grace processes have to end.
 const LEASE_GRACE: Duration = Duration::from_millis(50);
-/// How long an executor with a free slot may ask for nothing.
-const SILENCE: Duration = Duration::from_secs(30);
 /// A drain of the worker has no limit of its own.
 const NO_LIMIT: Duration = Duration::from_secs(365 * 86_400);
 
@@ -77,6 +75,8 @@ pub struct Options {
     pub define_missing: bool,
     /// Knobs of the worker. The graces count here, too.
     pub config: WorkerConfig,
+    /// How long an executor with a free slot may ask for nothing.
+    pub silence: Duration,
     /// Looks at the wire.
     pub wire: wire_log::Options,
 }
@@ -95,7 +95,7 @@ pub async fn run(options: Options, shutdown: CancellationToken) -> anyhow::Resul
     let log_path = directory.join("log");
     let log = listen(&log_path)?;
     let drain_grace = options.config.drain_grace;
-    let graces = graces(&options.config);
+    let graces = graces(&options.config, options.silence);
     let hand_out = Arc::new(HandOut::new(graces));
     let draining = CancellationToken::new();
     let registering = Registering {
@@ -155,9 +155,9 @@ pub async fn run(options: Options, shutdown: CancellationToken) -> anyhow::Resul
     Ok(code)
 }
 
-fn graces(config: &WorkerConfig) -> Graces {
+fn graces(config: &WorkerConfig, silence: Duration) -> Graces {
     let lease = LEASE_GRACE.min(config.watchdog_margin / 12);
-    Graces { cancel: config.cancel_grace, lease, silence: SILENCE }
+    Graces { cancel: config.cancel_grace, lease, silence }
 }
 
 fn listen(path: &Path) -> anyhow::Result<UnixListener> {

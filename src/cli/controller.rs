@@ -41,6 +41,9 @@ pub struct ControllerArgs {
     /// Time between heartbeats, for tests: T, L and M follow in the usual proportion.
     #[arg(long, value_name = "DURATION", hide = true, value_parser = duration::parse)]
     heartbeat: Option<Duration>,
+    /// How long an executor with a free slot may ask for nothing, for tests.
+    #[arg(long, value_name = "DURATION", default_value = "30s", hide = true, value_parser = duration::parse)]
+    silence: Duration,
     /// Write each message of executors and each answer to this file, as lines of JSON with their payloads.
     #[arg(long, value_name = "FILE")]
     wire_log: Option<PathBuf>,
@@ -77,6 +80,7 @@ pub async fn run(global: &Global, args: ControllerArgs, end: CancellationToken) 
         socket: args.socket,
         define_missing: args.define_missing,
         config,
+        silence: args.silence,
         wire: wire_log::Options { log: args.wire_log, lose_answers: args.lose_answers },
     };
     Ok(ExitCode::from(controller::run(options, end).await?))

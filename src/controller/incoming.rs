@@ -10,7 +10,7 @@ use super::wire::Refusal;
 /// Largest message: many results with outputs, or one checkpoint.
 pub const LARGEST: usize = 8 << 20;
 /// How long a message may take to arrive.
-const DEADLINE: Duration = Duration::from_secs(10);
+pub const DEADLINE: Duration = Duration::from_secs(10);
 
 /// The process at the other end of a connection.
 #[derive(Debug, Clone, Copy)]

@@ -1,5 +1,8 @@
 //! The socket that executors speak to: HTTP/1.1 with JSON, for processes of the same user.
 
+#[cfg(test)]
+mod tests;
+
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;

@@ -30,7 +30,6 @@ def module(name: str, text: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 def test_the_start_page_runs(tusk: Tusk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     app_text, chain_text, test_text = blocks(PAGES / "python.md")
     (tmp_path / "app.py").write_text(app_text + chain_text)
-    test_text = "import app\nimport psycopg\nfrom app import place_order\n" + test_text
     (tmp_path / "test_app.py").write_text(test_text)
     checked = subprocess.run(
         [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), "app.py", "test_app.py"],

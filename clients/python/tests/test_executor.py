@@ -240,6 +240,26 @@ def test_a_save_whose_answer_is_lost_is_repeated(controller: FakeController, exe
     assert len(controller.saved) == 4 and len(lost) == 2
 
 
+@pytest.mark.parametrize("slots", [1, 2])
+def test_a_message_that_was_too_slow_is_repeated(controller: FakeController, executor: Started, slots: int) -> None:
+    slow: set[tuple[Any, ...]] = set()
+
+    def instead(message: str, body: dict[str, Any]) -> Any:
+        """As if this process had stood still while it wrote."""
+        one = (body.get("lane"), body.get("no"))
+        if message != "NextWork" or body["no"] % 3 or one in slow:
+            return None
+        slow.add(one)
+        return (408, {"name": "invalid_message", "message": "the message did not arrive in time"})
+
+    controller.instead = instead
+    executor("echo_sync", slots)
+    tasks = [controller.put("echo_sync", number) for number in range(20)]
+    controller.wait(lambda: len(controller.results) >= 20)
+    assert sorted(one["task"] for one in controller.results) == [one["task"] for one in tasks]
+    assert len(slow) > 2
+
+
 def test_broken_connections_are_opened_again(controller: FakeController, executor: Started, tmp_path: Path) -> None:
     executor()
     for number in range(5):

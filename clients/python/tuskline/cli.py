@@ -27,6 +27,10 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         if options.command == "run":
             return _run(options)
         app = load(options.app)
+        if options.command == "dev":
+            from . import _dev
+
+            return _dev.serve(app, options)
         if options.command == "define":
             return _define(app, options)
         if options.command == "executor":
@@ -87,6 +91,10 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--database-url", metavar="URL", help="else TUSKLINE_DATABASE_URL")
     run.add_argument("--drain-grace", metavar="D", help="on SIGTERM, how long running tasks may take (20s)")
     run.add_argument("--cancel-grace", metavar="D", help="how long a task that was told to stop may take (5s)")
+    dev = command("dev", "Run the app on a PostgreSQL of its own, which stays, with a server: to begin and to develop")
+    dev.add_argument("task", nargs="?", metavar="LAMBDA", help="also schedule a task of this lambda, and show how it ends")
+    dev.add_argument("payload", nargs="?", default="null", metavar="JSON", help="its payload")
+    dev.add_argument("--processes", type=_positive, default=1, metavar="N", help="executors (1)")
     define = command("define", "Bring the lambdas with their settings to the database, as a deploy does")
     define.add_argument("--app-version", metavar="VERSION", help="an older version changes nothing of a newer one")
     define.add_argument("--dry-run", action="store_true", help="only show the changes")

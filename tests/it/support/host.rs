@@ -7,11 +7,13 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
+use rustix::mm::{MapFlags, ProtFlags, mmap};
 use rustix::process::{Pid, Signal, kill_process};
+use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -36,7 +38,8 @@ struct Order {
 /// - `obey`: it waits for the same, or for its cancel, and says that it has stopped;
 /// - `abort`, `exit`: it ends its process by signal 6, or by `exit 3`;
 /// - `leave`: it starts a process that leaves its session, and then waits as `hold`;
-/// - `eat`: it takes memory until its process is ended.
+/// - `eat`: it takes memory until its process is ended;
+/// - `beat`: it writes the time into memory that is shared, without a pause, until its process is ended.
 pub struct Host {
     guardian: Child,
     record: Record,
@@ -104,6 +107,17 @@ impl Host {
     pub fn left(&self) -> Vec<u32> {
         let text = std::fs::read_to_string(self.dir.path().join("left")).unwrap_or_default();
         text.lines().map(|line| line.parse().unwrap()).collect()
+    }
+
+    /// The last instants that bodies have written, by task: nanoseconds since 1970.
+    pub fn beats(&self) -> Vec<(i64, u64)> {
+        let files = std::fs::read_dir(self.dir.path()).unwrap().map(|file| file.unwrap().path());
+        let beat = |path: PathBuf| {
+            let task = path.file_name()?.to_str()?.strip_prefix("beat-")?.parse().unwrap();
+            let bytes = std::fs::read(path).unwrap().try_into().unwrap();
+            Some((task, u64::from_ne_bytes(bytes)))
+        };
+        files.filter_map(beat).collect()
     }
 
     /// Bodies that found another one of the same task.
@@ -284,6 +298,7 @@ fn body(order: &Order, task: &Value, cancelled: &AtomicBool) -> Value {
         "abort" => std::process::abort(),
         "exit" => std::process::exit(3),
         "eat" => eat(),
+        "beat" => beat(&order.dir.join(format!("beat-{id}"))),
         "leave" => leave(&order.dir),
         _ => {}
     }
@@ -304,6 +319,25 @@ fn eat() {
     loop {
         eaten.push(vec![1_u8; 8 << 20]);
         std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Writes to a mapping: no call of the system is made, and what was written stays when the process has ended.
+#[allow(unsafe_code)]
+fn beat(path: &Path) -> ! {
+    let file = File::options().create(true).read(true).write(true).truncate(true).open(path);
+    let file = file.unwrap();
+    file.set_len(8).unwrap();
+    let (access, shared) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
+    // SAFETY: the kernel chooses a place where nothing is mapped yet, and nothing unmaps it before the process ends.
+    let mapped = unsafe { mmap(std::ptr::null_mut(), 8, access, shared, &file, 0) }.unwrap();
+    // SAFETY: a mapping begins with a page, so it is aligned. It has the 8 bytes of the file, which nothing truncates
+    // any more, and this process touches them by this reference only.
+    let beat = unsafe { &*mapped.cast::<AtomicU64>() };
+    loop {
+        let now = clock_gettime(ClockId::Realtime);
+        let ns = now.tv_sec * 1_000_000_000 + now.tv_nsec;
+        beat.store(ns.unsigned_abs(), Ordering::Relaxed);
     }
 }
 

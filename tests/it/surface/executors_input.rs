@@ -1,6 +1,7 @@
 //! Mistakes of executors: the controller refuses them by name, and nothing is lost.
 
 use std::io::{Read, Write};
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -23,6 +24,10 @@ struct Controller {
 
 impl Controller {
     fn start(db: &Db) -> Self {
+        Self::start_with(db, &[])
+    }
+
+    fn start_with(db: &Db, options: &[&str]) -> Self {
         let dir = std::env::temp_dir().join(format!("{}-wire", db.config.get_dbname().unwrap()));
         let _ = std::fs::remove_dir_all(&dir);
         std::fs::create_dir(&dir).unwrap();
@@ -30,19 +35,29 @@ impl Controller {
         let script = format!("echo $$ >{0}.new; mv {0}.new {0}; exec sleep 3600", own.display());
         let mut call = on(&db.config, "controller --heartbeat 1s --drain-grace 100ms --socket");
         call = call.arg(socket.to_str().unwrap());
+        for option in options {
+            call = call.arg(option);
+        }
         for argument in ["--cancel-grace", "100ms", "--", "sh", "-c", &script] {
             call = call.arg(argument);
         }
         let running = call.start();
+        let mut controller = Self { socket, pid: 0, running: Some(running) };
+        controller.until_another();
+        controller
+    }
+
+    /// Waits until another process than the last one was started. From then on the test speaks for it.
+    fn until_another(&mut self) {
+        let own = self.socket.with_file_name("pid");
         let deadline = Instant::now() + LIMIT;
-        let pid = loop {
-            if let Ok(text) = std::fs::read_to_string(&own) {
-                break text.trim().parse().unwrap();
-            }
+        let last = self.pid;
+        while self.pid == last {
+            let text = std::fs::read_to_string(&own).unwrap_or_default();
+            self.pid = text.trim().parse().unwrap_or(last);
             assert!(Instant::now() < deadline, "no process was started");
             std::thread::yield_now();
-        };
-        Self { socket, pid, running: Some(running) }
+        }
     }
 
     fn connect(&self) -> UnixStream {
@@ -144,6 +159,8 @@ async fn messages_that_make_no_sense_are_refused_by_name() {
 async fn a_process_that_the_controller_did_not_start_cannot_join() {
     let db = Db::with_lambda("work").await;
     let controller = Controller::start(&db);
+    let mode = std::fs::metadata(&controller.socket).unwrap().mode();
+    assert_eq!(mode & 0o777, 0o600, "no other user connects");
     let join = json!({"protocol": 1, "lambdas": [{"name": "work"}]});
     assert_eq!(controller.refused("Join", &join), "400 invalid_message pid", "the test itself");
     let join = json!({"protocol": 1, "pid": 1, "lambdas": [{"name": "work"}]});
@@ -257,5 +274,67 @@ async fn a_message_that_does_not_end_holds_up_no_other() {
     db.until("select status = 'success' from tuskline.tasks").await;
     let output: String = db.one("select output::text from tuskline.task_output").await;
     assert_eq!(output, "9007199254740993");
+    controller.end();
+}
+
+/// With a free slot it should ask. What it has in hand goes back uncharged, after its process has ended.
+#[tokio::test]
+async fn an_executor_with_a_free_slot_that_asks_for_nothing_is_replaced() {
+    let db = Db::with_lambda("work").await;
+    let id = db.schedule("work").await;
+    let mut controller = Controller::start_with(&db, &["--silence", "300ms"]);
+    let silent = controller.join(2);
+    let take = |controller: &Controller, executor: &str| {
+        let next = json!({"executor": executor, "no": 1, "wait_ms": 25_000});
+        let (status, answer) = controller.ask("NextWork", &next);
+        assert_eq!((status, &answer["tasks"][0]["task"]), (200, &id.to_string().into()));
+        answer["tasks"][0].clone()
+    };
+    let first = take(&controller, &silent);
+    controller.until_another();
+    let next = json!({"executor": silent, "no": 2});
+    assert_eq!(controller.refused("NextWork", &next), "410 unknown_executor -");
+    let executor = controller.join(2);
+    let second = take(&controller, &executor);
+    assert_ne!(first["fence"], second["fence"]);
+    assert_eq!(second["attempt"], 1, "it was not charged");
+    let result = json!([{"task": second["task"], "fence": second["fence"], "status": "success"}]);
+    let next = json!({"executor": executor, "no": 2, "results": result});
+    assert_eq!(controller.ask("NextWork", &next).0, 200);
+    db.until_status(id, "success").await;
+    assert_eq!(db.lines("select attempt, crashes from tuskline.task").await, ["1 | 0"]);
+    controller.end();
+}
+
+/// One that has joined and never says a word, too.
+#[tokio::test]
+async fn an_executor_that_joins_and_never_asks_is_replaced() {
+    let db = Db::with_lambda("work").await;
+    let mut controller = Controller::start_with(&db, &["--silence", "300ms"]);
+    controller.join(1);
+    controller.until_another();
+    controller.join(1);
+    controller.end();
+}
+
+/// All its slots are in use: there is nothing that it could ask for.
+#[tokio::test]
+async fn a_silent_executor_without_a_free_slot_works_on() {
+    let db = Db::with_lambda("work").await;
+    let id = db.schedule("work").await;
+    let controller = Controller::start_with(&db, &["--silence", "300ms"]);
+    let executor = controller.join(1);
+    let next = json!({"executor": executor, "no": 1, "wait_ms": 25_000});
+    let (_, answer) = controller.ask("NextWork", &next);
+    let fence = &answer["tasks"][0]["fence"];
+    // Waits for cancels only, five times as long as an executor may be silent.
+    let listen =
+        json!({"executor": executor, "lane": 1, "no": 1, "max": 0, "wait_ms": 1500});
+    assert_eq!(controller.ask("NextWork", &listen).0, 200, "it runs");
+    let result = json!([{"task": id.to_string(), "fence": fence, "status": "success"}]);
+    let next = json!({"executor": executor, "no": 2, "results": result});
+    let (status, answer) = controller.ask("NextWork", &next);
+    assert_eq!((status, &answer["refused"]), (200, &Value::Null));
+    db.until_status(id, "success").await;
     controller.end();
 }

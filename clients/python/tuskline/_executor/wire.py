@@ -15,6 +15,8 @@ _HEAD = (
     "POST /tuskline.v1.Controller/{} HTTP/1.1\r\nhost: tuskline\r\n"
     "content-type: application/json\r\ncontent-length: {}\r\n\r\n"
 )
+#: The status of a message that did not arrive in time. Nothing of it was taken.
+_TOO_SLOW = 408
 #: Below the size for which the allocator asks the kernel: 262,144 take 25 us more.
 _READ_BYTES = 65_536
 
@@ -87,6 +89,8 @@ class Answers:
             self._status = int(status_line.split(b" ", 2)[1])
         except (ValueError, IndexError):
             length = -1
+        if length >= 0 and self._status == _TOO_SLOW:
+            raise ConnectionError("the message took too long to arrive")
         if length < 0:
             raise ConnectionError(f"an answer that is none: {head[:80]!r}")
         self._head, self._end = begin, begin + length

@@ -25,7 +25,7 @@ _CLAIM = """
     select c.task_id[1], c.lease_id, c.attempt[1], c.payload[1]::text, c.collection[1], c.waited_ms[1],
            c.traceparent[1], c.queue_index[1]
       from tuskline.claim(%s, %s, array_fill(0::bigint, array[%s]), array_fill(1::smallint, array[%s]), '{1}') c
-     where c.task_id is not null"""
+     where exists (select from unnest(c.popped) p where p > 0)"""
 
 _SEEN = "select status, attempt, output::text, error from tuskline.task_status(%s)"
 
@@ -90,6 +90,8 @@ def steps(connection: Any, app: Tuskline, limit: int) -> Steps:
         row = connection.execute(_CLAIM, [executor, numbers, len(numbers), len(numbers)]).fetchone()
         if row is None:
             break
+        if row[0] is None:
+            continue  # a queue had a row of a task that was cancelled
         if len(ran) == limit:
             raise TusklineError(f"after {limit} attempts there is still more: does a lambda schedule itself again?")
         task, lease, attempt, payload, collection, waited_ms, traceparent, index = row

