@@ -8,13 +8,14 @@ use axum::extract::Request;
 use axum::routing::post;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::{IDLE, body, converse};
 use crate::controller::incoming::DEADLINE;
 use crate::controller::wire::Refusal;
 
-const WHOLE: &str = "POST / HTTP/1.1\r\nhost: t\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}";
+const WHOLE: &str =
+    "POST / HTTP/1.1\r\nhost: t\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}";
 
 /// Says something on a connection of its own. Returns all that is answered until it is closed, and after what time.
 async fn say(text: &str) -> (String, Duration) {
@@ -24,7 +25,8 @@ async fn say(text: &str) -> (String, Duration) {
     let began = Instant::now();
     ours.write_all(text.as_bytes()).await.unwrap();
     let mut answer = String::new();
-    ours.read_to_string(&mut answer).await.unwrap();
+    let read = timeout(10 * IDLE, ours.read_to_string(&mut answer)).await;
+    read.expect("the connection is closed").unwrap();
     (answer, began.elapsed())
 }
 

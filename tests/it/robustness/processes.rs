@@ -103,42 +103,53 @@ async fn an_exit_with_a_task_in_hand_is_a_crash_with_its_code() {
     assert_eq!(causes, ["exit 3"]);
 }
 
-/// A body that writes the time without a pause is killed at its deadline. Whatever the controller does with its
-/// neighbour comes later than the last thing that it wrote. `TUSKLINE_TEST_KILLS` names how many of them.
+/// A body and its daemon, which write the time without a pause, are killed at its deadline. Whatever the controller
+/// does with its neighbour comes later than the last thing that they wrote. `TUSKLINE_TEST_KILLS` says how often. Its process has
+/// lived for longer than a second, so the next one begins without a pause.
 #[tokio::test]
 async fn a_process_writes_nothing_after_its_neighbours_are_given_back() {
     let kills = std::env::var("TUSKLINE_TEST_KILLS").map_or(5, |kills| kills.parse().unwrap());
     let db = Db::new().await;
     db.define_with("work", "p_attempt_timeout => '1 h'").await;
-    db.define_with("beat", "p_attempt_timeout => '100 ms', p_max_attempts => 1").await;
+    db.define_with("beat", "p_attempt_timeout => '1 s', p_max_attempts => 1").await;
     let lambdas = json!([{"name": "work", "slots": 1}, {"name": "beat", "slots": 1}]);
     let host = Host::start(&db, 1, lambdas);
     let neighbour = schedule(&db, "hold").await;
+    let begun = |host: &Host| {
+        let all = host.record().executions();
+        all.iter().filter(|one| one.task == neighbour).count()
+    };
     for kill in 1..=kills {
-        host.record().until_begun(2 * kill - 1).await;
+        host.until(|host| (begun(host) >= kill).then_some(())).await;
         let id = db.schedule_with("beat", "\"beat\"").await;
         db.until_status(id, "dead").await;
     }
-    // It has begun once more after each of them.
-    host.record().until_begun(2 * kills + 1).await;
+    host.until(|host| (begun(host) > kills).then_some(())).await;
     let log = host.log();
-    let given_back = log.lines().filter(|line| line.contains("has ended with tasks in hand"));
-    let given_back: Vec<i64> = given_back.map(logged_at_ns).collect();
-    let mut beats = host.beats();
-    beats.sort_unstable();
-    assert_eq!((given_back.len(), beats.len()), (kills, kills), "{log}");
-    let rest = given_back.iter().zip(beats).map(|(back, (_, beat))| back - beat.cast_signed());
+    let given_back = |task: i64| {
+        let all = log.lines().filter(|line| line.contains("has ended with tasks in hand"));
+        let mut of_task = all.filter(|line| tasks_of(line).contains(&task));
+        logged_at_ns(of_task.next().unwrap())
+    };
+    let rest = host.beats().into_iter().map(|(task, beat)| given_back(task) - beat.cast_signed());
     let mut rest: Vec<i64> = rest.collect();
     rest.sort_unstable();
-    let [least, median, most] = [0, kills / 2, kills - 1].map(|at| rest[at] / 1000);
-    println!(
-        "{kills} kills: nothing written after the hand-back; from the last write to it at least {least} µs, \
-         median {median}, at most {most}"
-    );
     assert!(rest[0] > 0, "written after the hand-back: {rest:?}");
+    let [least, median, most] = [0, rest.len() / 2, rest.len() - 1].map(|at| rest[at] / 1000);
+    println!(
+        "{} bodies in {kills} kills: nothing written after the hand-back; from the last write to it at least {least} µs, \
+         median {median}, at most {most}",
+        rest.len()
+    );
     let charged = format!("select attempt, crashes from tuskline.task where id = {neighbour}");
     assert_eq!(db.lines(&charged).await, ["1 | 0"]);
     assert_eq!(host.overlaps(), "");
+}
+
+/// The tasks that a line of the log names.
+fn tasks_of(line: &str) -> Vec<i64> {
+    let list = line.split("tasks=[").nth(1).and_then(|rest| rest.split(']').next()).unwrap();
+    list.split(", ").map(|task| task.parse().unwrap()).collect()
 }
 
 /// The time of a line of the log: nanoseconds since 1970.

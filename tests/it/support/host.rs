@@ -22,6 +22,8 @@ use super::record::Record;
 use super::{DEADLINE, Db};
 
 const ORDER: &str = "TUSKLINE_TEST_EXECUTOR";
+/// Where a daemon writes the time.
+const BEAT: &str = "TUSKLINE_TEST_BEAT";
 
 /// The order for each executor of a host.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -39,7 +41,8 @@ struct Order {
 /// - `abort`, `exit`: it ends its process by signal 6, or by `exit 3`;
 /// - `leave`: it starts a process that leaves its session, and then waits as `hold`;
 /// - `eat`: it takes memory until its process is ended;
-/// - `beat`: it writes the time into memory that is shared, without a pause, until its process is ended.
+/// - `beat`: it writes the time into memory that is shared, without a pause, until its process is ended. So does a
+///   daemon that it has started.
 pub struct Host {
     guardian: Child,
     record: Record,
@@ -298,7 +301,14 @@ fn body(order: &Order, task: &Value, cancelled: &AtomicBool) -> Value {
         "abort" => std::process::abort(),
         "exit" => std::process::exit(3),
         "eat" => eat(),
-        "beat" => beat(&order.dir.join(format!("beat-{id}"))),
+        "beat" => {
+            let path = order.dir.join(format!("beat-{id}"));
+            let mut daemon = Command::new("setsid");
+            daemon.arg("--fork").arg(std::env::current_exe().unwrap());
+            daemon.args(["--exact", "support::host::as_a_daemon"]).env(BEAT, &path);
+            assert!(daemon.status().unwrap().success());
+            beat(&path)
+        }
         "leave" => leave(&order.dir),
         _ => {}
     }
@@ -322,17 +332,25 @@ fn eat() {
     }
 }
 
+/// What a body has started, in a session of its own.
+#[test]
+fn as_a_daemon() {
+    if let Ok(path) = std::env::var(BEAT) {
+        beat(Path::new(&path));
+    }
+}
+
 /// Writes to a mapping: no call of the system is made, and what was written stays when the process has ended.
 #[allow(unsafe_code)]
 fn beat(path: &Path) -> ! {
-    let file = File::options().create(true).read(true).write(true).truncate(true).open(path);
+    let file = File::options().create(true).read(true).write(true).truncate(false).open(path);
     let file = file.unwrap();
     file.set_len(8).unwrap();
     let (access, shared) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
     // SAFETY: the kernel chooses a place where nothing is mapped yet, and nothing unmaps it before the process ends.
     let mapped = unsafe { mmap(std::ptr::null_mut(), 8, access, shared, &file, 0) }.unwrap();
-    // SAFETY: a mapping begins with a page, so it is aligned. It has the 8 bytes of the file, which nothing truncates
-    // any more, and this process touches them by this reference only.
+    // SAFETY: a mapping begins with a page, so it is aligned. It has the 8 bytes of the file, which nothing truncates,
+    // and every process touches them as an atomic number only.
     let beat = unsafe { &*mapped.cast::<AtomicU64>() };
     loop {
         let now = clock_gettime(ClockId::Realtime);

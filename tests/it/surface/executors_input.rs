@@ -282,7 +282,7 @@ async fn a_message_that_does_not_end_holds_up_no_other() {
 async fn an_executor_with_a_free_slot_that_asks_for_nothing_is_replaced() {
     let db = Db::with_lambda("work").await;
     let id = db.schedule("work").await;
-    let mut controller = Controller::start_with(&db, &["--silence", "300ms"]);
+    let mut controller = Controller::start_with(&db, &["--silence", "2s"]);
     let silent = controller.join(2);
     let take = |controller: &Controller, executor: &str| {
         let next = json!({"executor": executor, "no": 1, "wait_ms": 25_000});
@@ -310,7 +310,7 @@ async fn an_executor_with_a_free_slot_that_asks_for_nothing_is_replaced() {
 #[tokio::test]
 async fn an_executor_that_joins_and_never_asks_is_replaced() {
     let db = Db::with_lambda("work").await;
-    let mut controller = Controller::start_with(&db, &["--silence", "300ms"]);
+    let mut controller = Controller::start_with(&db, &["--silence", "2s"]);
     controller.join(1);
     controller.until_another();
     controller.join(1);
@@ -322,14 +322,13 @@ async fn an_executor_that_joins_and_never_asks_is_replaced() {
 async fn a_silent_executor_without_a_free_slot_works_on() {
     let db = Db::with_lambda("work").await;
     let id = db.schedule("work").await;
-    let controller = Controller::start_with(&db, &["--silence", "300ms"]);
+    let controller = Controller::start_with(&db, &["--silence", "2s"]);
     let executor = controller.join(1);
     let next = json!({"executor": executor, "no": 1, "wait_ms": 25_000});
     let (_, answer) = controller.ask("NextWork", &next);
     let fence = &answer["tasks"][0]["fence"];
-    // Waits for cancels only, five times as long as an executor may be silent.
-    let listen =
-        json!({"executor": executor, "lane": 1, "no": 1, "max": 0, "wait_ms": 1500});
+    // Waits for cancels only, for longer than an executor may be silent.
+    let listen = json!({"executor": executor, "lane": 1, "no": 1, "max": 0, "wait_ms": 3000});
     assert_eq!(controller.ask("NextWork", &listen).0, 200, "it runs");
     let result = json!([{"task": id.to_string(), "fence": fence, "status": "success"}]);
     let next = json!({"executor": executor, "no": 2, "results": result});
