@@ -45,7 +45,9 @@ impl Output {
             self.writers().insert(pid, Arc::clone(&writer));
             let output = Arc::clone(&self);
             tokio::spawn(async move {
-                while writer.stream.readable().await.is_ok() && writer.read(&output.hand_out) {}
+                let stream = &writer.stream;
+                let read = || writer.read(&output.hand_out, |buffer| stream.try_read(buffer));
+                while stream.readable().await.is_ok() && read() {}
                 let mut writers = output.writers();
                 if writers.get(&pid).is_some_and(|last| Arc::ptr_eq(last, &writer)) {
                     writers.remove(&pid);
@@ -54,11 +56,13 @@ impl Output {
         }
     }
 
-    /// Logs what a process has written so far.
+    /// Logs what a process has written so far. It asks the kernel: the stream may not have heard yet that there is
+    /// something to read.
     pub fn read_rest(&self, pid: u32) {
         let writer = self.writers().get(&pid).cloned();
         if let Some(writer) = writer {
-            writer.read(&self.hand_out);
+            let read = |buffer: &mut [u8]| Ok(rustix::io::read(&writer.stream, buffer)?);
+            writer.read(&self.hand_out, read);
         }
     }
 
@@ -69,12 +73,16 @@ impl Output {
 
 impl Writer {
     /// Logs the lines that are there. False: there will be no more.
-    fn read(&self, hand_out: &HandOut) -> bool {
+    fn read(
+        &self,
+        hand_out: &HandOut,
+        receive: impl Fn(&mut [u8]) -> std::io::Result<usize>,
+    ) -> bool {
         let mut line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
         let mut buffer = [0; LINE];
         // The rest has its turn: one that writes without an end must not hold up the others.
         for _ in 0..32 {
-            match self.stream.try_read(&mut buffer) {
+            match receive(&mut buffer) {
                 Ok(0) => {
                     say(hand_out, self.pid, &mut line);
                     return false;
