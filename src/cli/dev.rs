@@ -59,7 +59,7 @@ async fn serve_on(
     cluster.create_database(DATABASE, None).await?;
     let config = cluster.config(DATABASE);
     crate::migrate::migrate(&config).await?;
-    let listen = listen.unwrap_or_else(free_address);
+    let listen = free(listen);
     put(global, cluster, listen)?;
     let access = Access { role: OWNER.to_owned(), acts_freely: true, ..Access::default() };
     let pages = pages::Options { access, ..pages::Options::default() };
@@ -71,11 +71,15 @@ async fn serve_on(
     }
 }
 
-/// The usual address, or one with a port that nobody uses.
-fn free_address() -> SocketAddr {
+/// The address with a port that is free: that of `--listen`, or the usual one, or any.
+fn free(listen: Option<SocketAddr>) -> SocketAddr {
     let usual = SocketAddr::from(([127, 0, 0, 1], 8080));
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
-    let bound = TcpListener::bind(usual).or_else(|_| TcpListener::bind(any));
+    let bound = match listen {
+        Some(named) if named.port() != 0 => return named,
+        Some(named) => TcpListener::bind(named),
+        None => TcpListener::bind(usual).or_else(|_| TcpListener::bind(any)),
+    };
     bound.and_then(|listener| listener.local_addr()).unwrap_or(usual)
 }
 

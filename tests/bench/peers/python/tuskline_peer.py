@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
+import ctypes
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -14,6 +16,13 @@ from psycopg_pool import AsyncConnectionPool
 
 BULK = 1000
 HERE = Path(__file__).resolve().parent
+PR_SET_PDEATHSIG = 1
+LIBC = ctypes.CDLL(None)
+
+
+def end_with_us():
+    """In the child: the runner kills us where we overstay."""
+    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 async def setup(url):
@@ -65,7 +74,9 @@ async def worker(url, tally):
         }
         slots = os.environ["PEER_SLOTS"]
         command = [sys.executable, "-m", "tuskline", "run", "tuskline_app:tusk", "--slots", slots]
-        running = await asyncio.create_subprocess_exec(*command, cwd=HERE, env=environment)
+        running = await asyncio.create_subprocess_exec(
+            *command, cwd=HERE, env=environment, preexec_fn=end_with_us
+        )
         if not tally.expected:
             await asyncio.sleep(2)  # until it listens
         yield
