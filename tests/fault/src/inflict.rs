@@ -4,6 +4,7 @@
 mod contention;
 mod disks;
 mod gates;
+mod hosts;
 mod network;
 mod pooler;
 mod processes;
@@ -139,6 +140,13 @@ async fn inflict(stage: &Arc<Stage>, fault: Planned) -> Done {
         Parts => redrives::break_parts(stage, fault).await,
         Redrive => redrives::set(stage, fault).await,
         LockedDead => redrives::lock_dead(stage, fault).await,
+        HostedTasks => hosts::run(stage, fault).await,
+        ExecutorKill | ControllerKill | ZygoteKill | GuardianKill => {
+            hosts::kill(stage, fault).await
+        }
+        ExecutorFreeze | ControllerFreeze | ZygoteFreeze | GuardianFreeze => {
+            hosts::freeze(stage, fault).await
+        }
     }
 }
 

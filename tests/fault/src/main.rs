@@ -4,6 +4,7 @@
 //! It owns everything that it injures: a private server in a temporary directory, the proxy in
 //! front of it, clients, workers and store consumers. It must never touch anything else.
 
+mod families;
 mod inflict;
 mod mutant;
 mod mutants;

@@ -1,8 +1,10 @@
 //! The processes that the injector starts, and does things to: clients, workers, store consumers.
-//! Each is this same binary with an [`Order`] in its environment, and dies with the injector.
+//! Each is this same binary with an [`Order`] in its environment, and dies with the injector. Executors are
+//! Python's.
 
 mod body;
 mod client;
+mod host;
 mod poison;
 mod store_consumer;
 mod trace;
@@ -16,6 +18,9 @@ use serde::{Deserialize, Serialize};
 use tuskline_history::{Actor, Role, Writer};
 use tuskline_sdk::WorkerConfig;
 
+pub use host::{
+    EXECUTED, EXECUTED_ALONE, EXECUTED_LONG, HOSTED, environment as host_environment, python,
+};
 pub use worker::{
     BRITTLE, CONTROLLED, GATED, LAMBDAS, LIMITED, ORDERED, PARTS, PILL, RATED, broken,
 };
@@ -120,6 +125,10 @@ pub fn obey() -> anyhow::Result<bool> {
     die_with_parent()?;
     let text = text.into_string().ok().context("the order is not text")?;
     let order: Order = serde_json::from_str(&text).context("the order is not one")?;
+    if order.role == Role::Host && !host::is_guarded() {
+        host::guard()?;
+    }
+    host::start_executor();
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async move {
@@ -131,6 +140,9 @@ pub fn obey() -> anyhow::Result<bool> {
                 worker::work(&order, Writer::open(&order.history, Actor::Executor)?).await
             }
             Role::StoreConsumer => store_consumer::serve(&order).await,
+            Role::Host => {
+                host::control(&order, Writer::open(&order.history, Actor::Executor)?).await
+            }
             Role::Server | Role::Pooler => anyhow::bail!("a server is no role of this binary"),
         }
     })?;

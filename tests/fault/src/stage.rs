@@ -14,9 +14,10 @@ use tokio_postgres::{Client, NoTls};
 use tokio_util::sync::CancellationToken;
 use tuskline_history::{Actor, Edge, Event, Rate, Role, Writer};
 
+use crate::families::Families;
 use crate::mutant::Mutant;
 use crate::role::{Load, RATED, Timings, broken};
-use crate::timetable::{CHAINS, CONTROL, REDRIVES, TICKS};
+use crate::timetable::{CHAINS, CONTROL, EXECUTORS, REDRIVES, TICKS};
 use crate::workers::{Faults, Plan, Workers};
 use tuskline_fault::proxy::{Door, Proxy, Upstream};
 use tuskline_fault::server::{OURS, Server, Site};
@@ -86,6 +87,11 @@ impl Scale {
         self.controlled = asked(CONTROL);
         self.chained = asked(CHAINS);
         self.brittle = asked(REDRIVES);
+        // Alone, it has the machine for itself: no task but those of the hosts.
+        if phases == [EXECUTORS] {
+            self.clients = 0;
+            self.workers = 0;
+        }
         // The plan kills a store consumer each second.
         if asked(TICKS) || asked(REDRIVES) {
             self.store_consumers = 3;
@@ -102,6 +108,8 @@ pub struct Stage {
     /// The injector's own way in, which no fault touches but those of the server itself.
     pub own_door: Door,
     pub processes: Arc<Mutex<Workers>>,
+    /// What is below the guardians of the hosts.
+    pub families: Mutex<Families>,
     /// Held by the fault that freezes a store consumer.
     pub one_consumer_still: Mutex<()>,
     pub faults: Faults,
@@ -162,12 +170,14 @@ impl Stage {
         let server = RwLock::new(server);
         let keeper = CancellationToken::new();
         let one_consumer_still = Mutex::new(());
+        let families = Mutex::new(Families::new(faults.writer().clone()));
         let stage = Self {
             site,
             server,
             proxy,
             own_door,
             processes,
+            families,
             one_consumer_still,
             faults,
             scale,
@@ -256,6 +266,11 @@ impl Stage {
         drop(server);
         writer.note(Event::Database { edge: Edge::End, why: why.into() });
         done
+    }
+
+    /// Where locks and sockets are.
+    pub fn locks(&self) -> &Path {
+        self.locks.path()
     }
 
     /// Breaks a part that tasks need, or mends it.

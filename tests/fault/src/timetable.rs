@@ -7,8 +7,8 @@ mod phases;
 use serde::Serialize;
 
 use Kind::*;
-pub use phases::{CHAINS, CONTROL, REDRIVES, TICKS};
-use phases::{COURSE, Dose, EXTRA};
+pub use phases::{CHAINS, CONTROL, EXECUTORS, REDRIVES, TICKS};
+use phases::{COURSE, Dose, EXTRA, LAST};
 
 /// A kind of fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -105,6 +105,25 @@ pub enum Kind {
     Redrive,
     /// A session sits idle on the row locks of dead tasks.
     LockedDead,
+    /// Hosts run, and tasks whose bodies are executed in processes; some of these end their process, or have it
+    /// ended.
+    HostedTasks,
+    /// SIGKILL of an executor.
+    ExecutorKill,
+    /// SIGSTOP of an executor, and SIGCONT after 0.2 to 3 L.
+    ExecutorFreeze,
+    /// SIGKILL of a host controller.
+    ControllerKill,
+    /// The same to a host controller.
+    ControllerFreeze,
+    /// SIGKILL of a zygote.
+    ZygoteKill,
+    /// The same to a zygote.
+    ZygoteFreeze,
+    /// SIGKILL of a guardian.
+    GuardianKill,
+    /// The same to a guardian, while its controller runs.
+    GuardianFreeze,
 }
 
 /// A fault of the plan.
@@ -149,7 +168,7 @@ impl Extent {
     /// Stretched so that the course takes so long, quiet and check not counted.
     #[must_use]
     pub fn lasting(mut self, seconds: u64) -> Self {
-        let course: u64 = COURSE.iter().map(|(_, seconds, _)| seconds).sum();
+        let course: u64 = COURSE.iter().chain(&LAST).map(|(_, seconds, _)| seconds).sum();
         self.stretch_percent = (seconds * 100).div_ceil(course).max(100);
         self
     }
@@ -160,7 +179,7 @@ pub fn course(seed: u64, extent: &Extent) -> Vec<Phase> {
     let mut rng = fastrand::Rng::with_seed(seed);
     let only = &extent.only;
     let mut phases = Vec::new();
-    for (name, seconds, doses) in COURSE.into_iter().chain(EXTRA) {
+    for (name, seconds, doses) in COURSE.into_iter().chain(EXTRA).chain(LAST) {
         // Drawn even if it is left out, so that a phase is the same alone and in company.
         let mut rng = rng.fork();
         let extra = EXTRA.iter().any(|one| one.0 == name);
@@ -205,7 +224,7 @@ fn plan(
     let at_ms = match kind {
         // These last as long as their phase.
         NotifyOff | Pooler | WorkerClock | HeldSnapshot | NoAutovacuum | Schedules | Parts
-        | LargePayloads => 0,
+        | LargePayloads | HostedTasks => 0,
         _ => n * share + rng.u64(0..share),
     };
     let lease_ms = extent.lease_ms;
@@ -215,7 +234,8 @@ fn plan(
         _ => (lease_ms * 3 / 2, lease_ms * 6 / 5),
     };
     let span_ms = match kind {
-        WorkerFreeze | StoreConsumerFreeze => rng.u64(lease_ms / 5..freeze_most),
+        WorkerFreeze | StoreConsumerFreeze | ExecutorFreeze | ControllerFreeze | ZygoteFreeze
+        | GuardianFreeze => rng.u64(lease_ms / 5..freeze_most),
         Partition | OneWayPartition | HalfOpen => rng.u64(lease_ms / 10..partition_most),
         Delay => rng.u64(500..3_000),
         LateThenSilent => 2 * lease_ms,
@@ -228,7 +248,7 @@ fn plan(
         DumpRestore | TemplateSwap | ColdCopy | PointInTime => rng.u64(1_000..2_000),
         DataDiskFull | WalDiskFull => rng.u64(2_000..4_000),
         NotifyOff | Pooler | WorkerClock | HeldSnapshot | NoAutovacuum | Schedules | Parts
-        | LargePayloads => phase_ms,
+        | LargePayloads | HostedTasks => phase_ms,
         _ => 0,
     };
     Planned { at_ms, kind, choice: rng.u64(..), span_ms }
@@ -277,6 +297,16 @@ mod tests {
         assert_eq!(doses[&DeafLine], 20);
         assert_eq!((doses[&Failover], doses[&DroppedTables]), (2, 1));
         assert_eq!(doses[&OutOfMemoryKill], 5);
+        let of_hosts = [
+            ExecutorKill,
+            ExecutorFreeze,
+            ControllerKill,
+            ControllerFreeze,
+            ZygoteKill,
+            ZygoteFreeze,
+        ];
+        assert_eq!(of_hosts.map(|kind| doses[&kind]), [40, 16, 8, 10, 8, 5]);
+        assert_eq!((doses[&GuardianKill], doses[&GuardianFreeze]), (8, 5));
         for kind in [DumpRestore, TemplateSwap, ColdCopy, PointInTime] {
             assert_eq!(doses[&kind], 1, "{kind:?}");
         }
@@ -284,7 +314,7 @@ mod tests {
 
     #[test]
     fn what_lasts_as_long_as_its_phase_is_there_once_in_a_short_one_too() {
-        for (name, kind) in [(TICKS, Schedules), (REDRIVES, Parts)] {
+        for (name, kind) in [(TICKS, Schedules), (REDRIVES, Parts), (EXECUTORS, HostedTasks)] {
             for percent in [5, 100] {
                 let phases = course(1, &Extent { percent, ..only(name) });
                 let lasting: Vec<_> =
@@ -308,6 +338,6 @@ mod tests {
     fn the_course_fits_into_ten_minutes() {
         let course = course(1, &Extent::whole());
         let seconds: u64 = course.iter().map(|phase| phase.seconds).sum();
-        assert!(seconds <= 560, "{seconds} s and setting up, draining, checking");
+        assert!(seconds <= 620, "{seconds} s and setting up, draining, checking");
     }
 }

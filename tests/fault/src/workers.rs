@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use tokio::sync::watch;
 use tuskline_history::{Event, Role, Writer, now_ns};
@@ -170,6 +171,30 @@ impl Post {
 }
 
 impl Member {
+    /// A process that is no child of this one. Its end is in the history as soon as its pidfd tells it.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn adopt(pid: u32, writer: Writer) -> anyhow::Result<Self> {
+        let raw = i32::try_from(pid).ok().and_then(Pid::from_raw).context("a pid")?;
+        let handle = Arc::new(pidfd_open(raw, PidfdFlags::empty())?);
+        let (tell, ended) = watch::channel(false);
+        let theirs = Arc::clone(&handle);
+        std::thread::Builder::new().name(format!("wait-{pid}")).spawn(move || {
+            let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), -20);
+            let mut end = [PollFd::new(&*theirs, PollFlags::IN)];
+            while poll(&mut end, None).is_err() {}
+            writer.note(Event::Reaped { pid, code: None, signal: None });
+            tell.send_replace(true);
+        })?;
+        Ok(Self { pid, handle, ended })
+    }
+
+    /// Whether it has ended.
+    pub fn is_over(&self) -> bool {
+        *self.ended.borrow()
+    }
+
     fn watch(mut child: Child, writer: Writer) -> anyhow::Result<Self> {
         let pid = child.id();
         let raw = i32::try_from(pid).ok().and_then(Pid::from_raw).context("a pid")?;

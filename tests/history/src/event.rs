@@ -85,6 +85,11 @@ pub enum Event {
     Ends { why: String },
     /// The process ends in order: it holds no task and sends no more heartbeats.
     Exit,
+    /// The process, a host controller or an executor of one, is below this guardian.
+    Guarded { guardian: u32 },
+    /// A host controller says that a process below it has ended, before it gives back the tasks that the
+    /// process had in hand. `why`: the controller's reason to end it, or how it ended by itself.
+    ProcessEnded { pid: u32, why: String, tasks: Vec<i64> },
 
     // --- the fault injector --------------------------------------------------------------------
     /// The settings of the run; once, in its first lines.
@@ -199,8 +204,10 @@ pub enum Event {
 pub enum Actor {
     /// A process that schedules.
     Client,
-    /// A worker process.
+    /// A worker process, or a host controller.
     Executor,
+    /// An executor below a host controller.
+    Hosted,
     /// The fault injector.
     Injector,
     /// The export of the database after the end.
@@ -215,6 +222,8 @@ pub enum Role {
     Client,
     /// It executes them.
     Worker,
+    /// A guardian, its host controller and their executors.
+    Host,
     /// It runs `tuskline serve`'s loops.
     StoreConsumer,
     /// A PostgreSQL server.

@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, ensure};
 use crate::by_task::Numbered;
 use crate::history::{
     Accepted, Batch, Body, BodyEnd, Claim, Dependency, Failure, Fault, Fired, HeldRow, History,
-    Letter, Redriven, Restored, Row, Schedule, Stale, Tick, Transition,
+    Letter, ProcessEnd, Redriven, Restored, Row, Schedule, Stale, Tick, Transition,
 };
 use crate::process::{Fate, Process};
 use crate::span::Span;
@@ -72,6 +72,7 @@ struct Filling {
     faults: Vec<(u64, Fault)>,
     fault_ends: Vec<(u64, u64)>,
     held_rows: Vec<(u64, HeldRow)>,
+    process_ends: Vec<ProcessEnd>,
     fates: Vec<(u64, u32, Fate)>,
     gates: Vec<(u64, u32, Edge)>,
     stale: Stale,
@@ -148,6 +149,10 @@ impl Filling {
                 self.ends.push(BodyEnd { task, process, fence, at, ended });
             }
             Event::ResultRefused { tasks } => self.refused += tasks.len() as u64,
+            Event::ProcessEnded { pid, why, tasks } => {
+                let tasks = tasks.into_iter().map(|id| self.tasks.number(id)).collect();
+                self.process_ends.push(ProcessEnd { pid, controller: process, at, why, tasks });
+            }
             other => self.life(at, other),
         }
     }
@@ -165,6 +170,7 @@ impl Filling {
             Event::LineLost => process.lines_lost.push(at),
             Event::Ends { why } => process.last_words = Some(why),
             Event::Exit => process.exit = Some(at),
+            Event::Guarded { guardian } => process.guardian = Some(guardian),
             other => self.injector(at, other),
         }
     }

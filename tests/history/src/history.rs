@@ -5,7 +5,7 @@
 use crate::by_task::{ByTask, Numbered, OfTask};
 use crate::process::Process;
 use crate::span::{Span, Spans};
-use crate::{Edge, Ended, LockAnswer, Periodic, Rate, Redrive, Settings, Status};
+use crate::{Actor, Edge, Ended, LockAnswer, Periodic, Rate, Redrive, Settings, Status};
 
 /// The contents of a history.
 #[derive(Debug)]
@@ -31,6 +31,7 @@ pub(crate) struct History {
     pub(crate) bodies: ByTask<Body>,
     pub(crate) ends: ByTask<BodyEnd>,
     pub(crate) held_rows: ByTask<HeldRow>,
+    pub(crate) process_ends: Vec<ProcessEnd>,
     pub(crate) ticks: Vec<Tick>,
     /// When each claim was answered, in order.
     pub(crate) claimed_at: Vec<u64>,
@@ -213,6 +214,18 @@ pub(crate) struct HeldRow {
     pub(crate) to: u64,
 }
 
+/// A process below a host controller has ended.
+#[derive(Debug, Clone)]
+pub(crate) struct ProcessEnd {
+    pub(crate) pid: u32,
+    /// The number of the process that says so.
+    pub(crate) controller: u32,
+    pub(crate) at: u64,
+    pub(crate) why: String,
+    /// The tasks that it had in hand.
+    pub(crate) tasks: Vec<u32>,
+}
+
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Tick {
     pub(crate) task: u32,
@@ -276,10 +289,30 @@ impl History {
             .find(|end| end.process == body.process && end.fence == body.fence && end.at >= body.at)
     }
 
-    /// When a body was over: its end, else its process's, else not before the history's.
+    /// When a body was over: its end, else its process's, else not before the history's. The tasks of an
+    /// executor that was ended begin elsewhere a few milliseconds later, often before the injector has noted
+    /// that end. For these, only the kernel's lock can tell.
     pub(crate) fn over_at(&self, body: &Body) -> u64 {
-        let ended = self.end_of(body).map(|end| end.at);
-        ended.or(self.process(body.process).reaped).unwrap_or(self.end)
+        let process = self.process(body.process);
+        let unended = match process.actor {
+            Actor::Hosted => body.at,
+            _ => process.reaped.unwrap_or(self.end),
+        };
+        self.end_of(body).map_or(unended, |end| end.at)
+    }
+
+    /// The process that holds the lease of a body: its own, or the controller's of its host.
+    pub(crate) fn holder_of(&self, body: &Body) -> &Process {
+        let process = self.process(body.process);
+        if process.actor != Actor::Hosted {
+            return process;
+        }
+        let controllers = self.processes.iter().filter(|one| {
+            one.actor == Actor::Executor
+                && one.guardian.is_some_and(|guardian| Some(guardian) == process.guardian)
+                && one.opened <= process.opened
+        });
+        controllers.max_by_key(|one| one.opened).unwrap_or(process)
     }
 
     /// The restore that may have lost a batch: it was accepted, and may have been committed after the copy

@@ -9,6 +9,8 @@ pub(crate) struct Process {
     pub(crate) actor: Actor,
     pub(crate) pid: u32,
     pub(crate) opened: u64,
+    /// The guardian above it: of a host controller, or of an executor.
+    pub(crate) guardian: Option<u32>,
     /// When it sent each registration as an executor that was answered.
     pub(crate) registered: Vec<u64>,
     /// When each of them was answered.
@@ -50,7 +52,7 @@ pub(crate) enum Fate {
 
 impl Process {
     pub(crate) fn new(actor: Actor, pid: u32, opened: u64) -> Self {
-        let (exit, reaped, stopped) = (None, None, Spans::default());
+        let (guardian, exit, reaped, stopped) = (None, None, None, Spans::default());
         let (registered, enlisted, lost) = (Vec::new(), Vec::new(), Vec::new());
         let (beats, sent, stops) = (Vec::new(), Vec::new(), Vec::new());
         let (signal, lines_lost, last_words) = (None, Vec::new(), None);
@@ -58,6 +60,7 @@ impl Process {
             actor,
             pid,
             opened,
+            guardian,
             registered,
             enlisted,
             lost,

@@ -7,8 +7,8 @@ use anyhow::Result;
 use serde::Serialize;
 
 use crate::checks::{
-    acceptance, chains, endings, fences, heartbeats, leftovers, limits, order, overlap, recovery,
-    redrives, repeats, restores, resumed, ticks, timeliness, transitions, wake_line,
+    acceptance, chains, endings, executors, fences, heartbeats, leftovers, limits, order, overlap,
+    recovery, redrives, repeats, restores, resumed, ticks, timeliness, transitions, wake_line,
 };
 use crate::history::{Accepted, History};
 use crate::{
@@ -82,7 +82,7 @@ pub struct Report {
     pub lateness: BTreeMap<String, Lateness>,
     /// For each invariant that was checked and held: what its true rate is below.
     pub upper95: BTreeMap<&'static str, f64>,
-    /// I1 to I29, then the guarantees with figures of their own.
+    /// I1 to I30, then the guarantees with figures of their own.
     pub invariants: Vec<Invariant>,
     /// The stories of the first tasks that violate something.
     pub tales: Vec<Tale>,
@@ -220,6 +220,7 @@ fn invariants(history: &History, with_figures: [Invariant; 10]) -> Vec<Invariant
         leftovers::nothing_is_left(history),
         heartbeats::no_worker_that_beats_is_given_up(history),
         heartbeats::nothing_runs_unregistered(history),
+        executors::each_kill_has_a_reason(history),
         issued,
         resumed_end,
         recovered,

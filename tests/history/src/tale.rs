@@ -153,6 +153,7 @@ impl Cast {
             Event::ScheduleOk { ids: tasks, .. }
             | Event::Claimed { tasks, .. }
             | Event::RowsHeld { tasks, .. }
+            | Event::ProcessEnded { tasks, .. }
             | Event::ResultRefused { tasks } => tasks.contains(&self.task),
             _ => false,
         }
@@ -168,9 +169,11 @@ impl Cast {
                 self.pids.contains(pid)
             }
             Event::Fault { pid: Some(pid), .. } => self.pids.contains(pid),
-            Event::Registered { .. } | Event::Lost { .. } | Event::Ends { .. } | Event::Exit => {
-                self.pids.contains(&writer)
-            }
+            Event::Registered { .. }
+            | Event::Lost { .. }
+            | Event::Ends { .. }
+            | Event::Guarded { .. }
+            | Event::Exit => self.pids.contains(&writer),
             Event::Database { .. } | Event::Restored { .. } | Event::Fault { pid: None, .. } => {
                 self.named
             }

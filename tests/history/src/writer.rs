@@ -60,6 +60,7 @@ fn word(actor: Actor) -> &'static str {
     match actor {
         Actor::Client => "client",
         Actor::Executor => "executor",
+        Actor::Hosted => "hosted",
         Actor::Injector => "injector",
         Actor::Database => "database",
     }

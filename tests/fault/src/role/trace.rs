@@ -25,6 +25,10 @@ struct Said {
     executor: i64,
     tasks: String,
     why: String,
+    pid: u64,
+    killed: String,
+    class: String,
+    signal: String,
 }
 
 impl Trace {
@@ -35,7 +39,10 @@ impl Trace {
 
 impl<S: Subscriber> Layer<S> for Trace {
     fn enabled(&self, metadata: &Metadata<'_>, _: Context<'_, S>) -> bool {
-        metadata.target().starts_with("tuskline_sdk") || *metadata.level() <= Level::WARN
+        let target = metadata.target();
+        target.starts_with("tuskline_sdk")
+            || target.starts_with("tuskline::controller")
+            || *metadata.level() <= Level::WARN
     }
 
     fn on_event(&self, event: &tracing::Event<'_>, _: Context<'_, S>) {
@@ -81,9 +88,33 @@ impl Said {
             "registration answered" => {
                 Event::Registered { executor: self.executor, answered: Some(now_ns()) }
             }
+            "an executor has ended with tasks in hand" => self.process_ended(),
+            "the zygote has ended; it is started again"
+            | "an executor's process has ended; it is started again" => {
+                self.class = match number_in(&self.signal) {
+                    Some(signal) => format!("signal {signal}"),
+                    None => "exit".to_owned(),
+                };
+                self.process_ended()
+            }
             _ => return None,
         })
     }
+
+    /// The controller's own reason comes before what the kernel says.
+    fn process_ended(&mut self) -> Event {
+        let why = match self.killed.strip_prefix("Some(") {
+            Some(why) => why.split(['(', ')']).next().unwrap_or_default().to_lowercase(),
+            None => std::mem::take(&mut self.class),
+        };
+        let tasks = serde_json::from_str(&self.tasks).unwrap_or_default();
+        Event::ProcessEnded { pid: u32::try_from(self.pid).unwrap_or(0), why, tasks }
+    }
+}
+
+/// The number in an optional one, as Rust prints it.
+fn number_in(text: &str) -> Option<i32> {
+    text.strip_prefix("Some(")?.strip_suffix(')')?.parse().ok()
 }
 
 impl Visit for Said {
@@ -91,19 +122,25 @@ impl Visit for Said {
         match field.name() {
             "message" => self.text = format!("{value:?}"),
             "tasks" => self.tasks = format!("{value:?}"),
+            "killed" => self.killed = format!("{value:?}"),
+            "signal" => self.signal = format!("{value:?}"),
             _ => {}
         }
     }
 
     fn record_str(&mut self, field: &Field, value: &str) {
-        if field.name() == "why" {
-            self.why = value.to_owned();
+        match field.name() {
+            "why" => self.why = value.to_owned(),
+            "class" => self.class = value.to_owned(),
+            _ => {}
         }
     }
 
     fn record_u64(&mut self, field: &Field, value: u64) {
-        if field.name() == "beat" {
-            self.beat = value;
+        match field.name() {
+            "beat" => self.beat = value,
+            "pid" => self.pid = value,
+            _ => {}
         }
     }
 

@@ -9,7 +9,9 @@ use tuskline_history::Settings;
 use super::{DATABASE, MOST, Scale, rate};
 use crate::mutant::Mutant;
 use crate::record;
-use crate::role::{BRITTLE, CONTROLLED, LAMBDAS, LIMITED, ORDERED, PILL, RATED};
+use crate::role::{
+    BRITTLE, CONTROLLED, EXECUTED, EXECUTED_ALONE, HOSTED, LAMBDAS, LIMITED, ORDERED, PILL, RATED,
+};
 
 /// Room for tables and for WAL: a soak of hours fits, and filling the rest takes a second.
 const DATA_BYTES: u64 = 4 << 30;
@@ -56,15 +58,23 @@ pub(super) async fn prepare_database(
     record::install(&client).await?;
     // A worker is killed some hundred times: deaths in a row must not end the innocent. A pill dies
     // of the default.
-    for name in LAMBDAS.into_iter().chain(CONTROLLED).chain([BRITTLE]) {
+    for name in LAMBDAS.into_iter().chain(CONTROLLED).chain([BRITTLE]).chain(HOSTED) {
         let crashes = if name == PILL { 3 } else { 100 };
-        let attempts = if name == BRITTLE { 2 } else { 10 };
+        // In processes, the neighbours of a body that holds the interpreter's lock miss their deadlines, too.
+        let attempts = match name {
+            BRITTLE => 2,
+            EXECUTED => 100,
+            _ => 10,
+        };
+        let timeout_ms = match name {
+            EXECUTED | EXECUTED_ALONE => scale.timings.lease_ms / 2,
+            _ => scale.timings.lease_ms * 5,
+        };
         client
             .execute(
                 &format!(
                     "select tuskline.define_lambda($1, p_max_attempts => {attempts}, p_max_crashes => {crashes}, \
-                     p_retry_base => '200 ms', p_retry_cap => '2 s', p_attempt_timeout => '{} ms')",
-                    scale.timings.lease_ms * 5
+                     p_retry_base => '200 ms', p_retry_cap => '2 s', p_attempt_timeout => '{timeout_ms} ms')"
                 ),
                 &[&name],
             )

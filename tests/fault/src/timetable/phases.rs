@@ -87,6 +87,24 @@ pub(super) const EXTRA: [(&str, u64, &[Dose]); 6] = [
         ],
     ),
 ];
+/// The last phase of the course. It is drawn after all others, which have the timetables they had without it.
+pub(super) const LAST: [(&str, u64, &[Dose]); 1] = [(
+    EXECUTORS,
+    60,
+    &[
+        (HostedTasks, 1),
+        (ExecutorKill, 40),
+        (ExecutorFreeze, 16),
+        (ControllerKill, 8),
+        (ControllerFreeze, 10),
+        (ZygoteKill, 8),
+        (ZygoteFreeze, 5),
+        (GuardianKill, 8),
+        (GuardianFreeze, 5),
+    ],
+)];
+/// In which host controllers execute tasks in processes.
+pub const EXECUTORS: &str = "executors";
 /// In which earlier copies take the database's place.
 const RESTORES: &str = "restores";
 /// In which tasks have keys, limits and gates.

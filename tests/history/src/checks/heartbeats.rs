@@ -42,7 +42,7 @@ pub(crate) fn nothing_runs_unregistered(history: &History) -> Invariant {
     let statement = "once a registration is over no body runs until the next one; N counts bodies";
     let mut check = Invariant::new("I28", "nothing runs unregistered", statement);
     for body in history.bodies.all() {
-        let process = history.process(body.process);
+        let process = history.holder_of(body);
         let over = history.over_at(body);
         let runs = |span: &Span| body.at < span.to && over > span.from;
         let found = process.between_lives().into_iter().find(runs);

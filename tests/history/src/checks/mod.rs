@@ -5,6 +5,7 @@ pub(crate) mod acceptance;
 pub(crate) mod chains;
 pub(crate) mod edges;
 pub(crate) mod endings;
+pub(crate) mod executors;
 pub(crate) mod fences;
 pub(crate) mod heartbeats;
 pub(crate) mod leftovers;

@@ -8,7 +8,7 @@
 use serde::Serialize;
 
 use crate::history::{Body, History};
-use crate::{Invariant, LockAnswer};
+use crate::{Actor, Invariant, LockAnswer};
 
 /// The overlaps found.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -93,6 +93,9 @@ fn holder_was_stopped(history: &History, one: &Body, other: &Body) -> bool {
     let holder = if one.fence < other.fence { one } else { other };
     let moment = one.at.max(other.at);
     let process = history.process(holder.process);
+    if process.actor == Actor::Hosted {
+        return false; // its controller or its guardian ends it
+    }
     let stopped = process.stopped.within(process.last_word(moment), moment);
     stopped > history.settings.margin_ms * 1_000_000
 }
@@ -104,6 +107,9 @@ fn unrecorded_holder_was_stopped(history: &History, refused: &Body) -> bool {
     let bearers = history.processes.iter();
     let bearers = bearers.filter(|process| process.pid == pid && process.opened <= refused.at);
     let Some(holder) = bearers.max_by_key(|process| process.opened) else { return false };
+    if holder.actor == Actor::Hosted {
+        return false;
+    }
     let stopped = holder.stopped.within(holder.last_word(refused.at), refused.at);
     stopped > history.settings.margin_ms * 1_000_000
 }

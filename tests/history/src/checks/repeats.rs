@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::history::{Body, BodyEnd, History, Transition};
+use crate::history::{Body, BodyEnd, History, ProcessEnd, Transition};
 use crate::{Ended, Invariant, Status};
 
 /// I12 (G7), and how many repeats each cause explains.
@@ -30,7 +30,7 @@ pub(crate) fn repeats_are_explained(history: &History) -> (Invariant, BTreeMap<&
 
 /// The most telling cause for `again`, after `before`.
 fn cause(history: &History, before: &Body, again: &Body) -> Option<&'static str> {
-    let process = history.process(before.process);
+    let (process, holder) = (history.process(before.process), history.holder_of(before));
     let (from, to) = (before.at, again.at.max(before.at));
     let steps = history.transitions.of(before.task);
     let left = |rule: fn(&Transition, i16) -> bool| {
@@ -44,15 +44,21 @@ fn cause(history: &History, before: &Body, again: &Body) -> Option<&'static str>
         Some("retriable failure")
     } else if left(|step, _| step.revives()) {
         Some("redrive")
-    } else if process.stopped.within(from, to) > 0 {
+    } else if let Some(ended) = process_end(history, before, (process.pid, to)) {
+        Some(ended)
+    } else if [process, holder].iter().any(|one| one.stopped.within(from, to) > 0) {
         Some("stop")
-    } else if process.died_between(from, to) {
+    } else if holder.died_between(from, to) {
         Some("worker death")
-    } else if process.lost_between(from, to) {
+    } else if holder.lost_between(from, to) {
         Some("registration lost")
     } else if history.database_down.meet(from, to) {
         Some("database down")
-    } else if hit_by_fault(history, process.pid, from, to) {
+    } else if [Some(process.pid), Some(holder.pid), holder.guardian]
+        .into_iter()
+        .flatten()
+        .any(|pid| hit_by_fault(history, pid, from, to))
+    {
         Some("fault")
     } else if left(|step, crash| step.to == Status::Enqueued && crash == 1) {
         Some("rescue")
@@ -65,6 +71,17 @@ fn cause(history: &History, before: &Body, again: &Body) -> Option<&'static str>
     } else {
         None
     }
+}
+
+/// The end of an executor, if its controller said that it had the task in hand: the controller ended it, as for
+/// a neighbour, or it ended by itself.
+fn process_end(history: &History, before: &Body, (pid, to): (u32, u64)) -> Option<&'static str> {
+    let of_it = |end: &&ProcessEnd| {
+        end.pid == pid && (before.at..=to).contains(&end.at) && end.tasks.contains(&before.task)
+    };
+    let end = history.process_ends.iter().find(of_it)?;
+    let by_controller = ["overdue", "memory", "silent", "abandoned"].contains(&end.why.as_str());
+    Some(if by_controller { "process was ended" } else { "process ended" })
 }
 
 /// Whether a fault, such as a partition or a cut connection, hit that process or all processes.

@@ -53,6 +53,7 @@ impl Filling {
             bodies: ByTask::new(self.bodies, tasks, |body| body.at),
             ends: ByTask::new(self.ends, tasks, |end| end.at),
             held_rows: ByTask::new(held_rows, tasks, |row| row.from),
+            process_ends: self.process_ends,
             ticks: self.ticks,
             claimed_at: self.claimed_at,
             database_down: Spans::pair(self.database, self.end),
@@ -74,7 +75,7 @@ impl Filling {
         self.fates.sort_by_key(|(at, ..)| *at);
         for (at, pid, fate) in std::mem::take(&mut self.fates) {
             meet(&mut self.store_consumers, |_| true, (at, pid, fate));
-            for actor in [Actor::Client, Actor::Executor] {
+            for actor in [Actor::Client, Actor::Executor, Actor::Hosted] {
                 meet(&mut self.processes, |process| process.actor == actor, (at, pid, fate));
             }
         }

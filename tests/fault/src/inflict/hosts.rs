@@ -1,0 +1,243 @@
+//! Hosts: `tuskline controller` with executors in Python, tasks for them, and faults of each of their processes.
+
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+use tuskline_history::{Event, Role};
+use tuskline_sdk::{Client, ErrorKind, NewTask};
+
+use super::{Done, Skipped, of_our_own, word};
+use crate::families::{Child, Part};
+use crate::role::{EXECUTED, EXECUTED_ALONE, EXECUTED_LONG, HOSTED, host_environment, python};
+use crate::stage::Stage;
+use crate::timetable::{Kind, Planned};
+use crate::workers::Member;
+
+/// Hosts. The last one starts each executor afresh; those of the others are forks of a zygote.
+const HOSTS: usize = 3;
+/// Between two looks at the processes.
+const LOOK: Duration = Duration::from_millis(5);
+/// Between two batches of tasks.
+const ROUND: Duration = Duration::from_millis(50);
+/// Longest wait for a process to injure, as when all of its kind were killed just before.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What bodies do to their process, in so many of 1,200 tasks.
+const DEEDS: [(&str, &str, u32); 6] = [
+    (EXECUTED, "hold", 8),
+    (EXECUTED, "exit", 4),
+    (EXECUTED, "signal", 4),
+    (EXECUTED, "leave", 4),
+    (EXECUTED, "fail", 40),
+    (EXECUTED_ALONE, "eat", 3),
+];
+const OF: u32 = 1_200;
+/// Tasks that take longer than a lease, likewise.
+const LONG: u32 = 12;
+/// Tasks that have a process to themselves.
+const ALONE: u32 = 12;
+
+/// Runs hosts and schedules tasks for them; then waits until all of these have ended, and ends the hosts in order.
+pub async fn run(stage: &Stage, fault: Planned) -> Done {
+    if python().is_none() {
+        return Ok(Some(skipped(fault)));
+    }
+    let ongoing = of_our_own(stage, fault);
+    for n in 0..HOSTS {
+        let door = stage.proxy.open_door(&format!("Host-{n}")).await?;
+        let environment = host_environment(stage.locks(), n + 1 < HOSTS);
+        stage.processes.lock().await.post(Role::Host, door, environment)?;
+    }
+    let all = async {
+        schedule_all(stage, fault).await?;
+        drop(ongoing);
+        until_ended(stage).await
+    };
+    let looking = async {
+        loop {
+            look(stage).await;
+            sleep(LOOK).await;
+        }
+    };
+    let left = tokio::select! {
+        left = all => left?,
+        () = looking => 0,
+    };
+    let in_order = stage.processes.lock().await.end(Role::Host, PATIENCE).await;
+    anyhow::ensure!(left == 0, "{left} tasks of executors have not ended");
+    anyhow::ensure!(in_order, "a host did not end in order");
+    Ok(None)
+}
+
+async fn look(stage: &Stage) {
+    let guardians = guardians(stage).await;
+    stage.families.lock().await.look(&guardians);
+}
+
+async fn guardians(stage: &Stage) -> Vec<Member> {
+    let processes = stage.processes.lock().await;
+    processes.of(Role::Host).into_iter().filter_map(|at| processes.member(at)).collect()
+}
+
+/// Half as many tasks a second as all clients schedule.
+async fn schedule_all(stage: &Stage, fault: Planned) -> anyhow::Result<()> {
+    let config = stage.server.read().await.config("postgres");
+    let user = config.get_user().unwrap_or("postgres");
+    let port = stage.own_door.port();
+    let url = format!("postgresql://{user}@127.0.0.1:{port}/{}", crate::stage::DATABASE);
+    let client = Client::connect(&url).await?;
+    let mut rng = fastrand::Rng::with_seed(fault.choice);
+    let end = Instant::now() + Duration::from_millis(fault.span_ms);
+    let mut clock = tokio::time::interval(ROUND);
+    let (mut owed, mut op) = (0.0, 0);
+    while Instant::now() < end {
+        clock.tick().await;
+        owed += f64::from(stage.scale.tasks_per_second) / 2.0 * ROUND.as_secs_f64();
+        while owed >= 1.0 {
+            op += 1;
+            owed -= 1.0;
+            schedule(stage, &client, op, &mut rng).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Schedules a task. Clients have no op so small.
+async fn schedule(
+    stage: &Stage,
+    client: &Client,
+    op: u64,
+    rng: &mut fastrand::Rng,
+) -> anyhow::Result<()> {
+    let writer = stage.faults.writer();
+    let (lambda, payload) = draw(op, rng);
+    writer.note(Event::Schedule {
+        op,
+        lambda: lambda.into(),
+        tasks: 1,
+        delay_ms: 0,
+        key: None,
+        ordering_key: None,
+        chain: false,
+    });
+    match client.schedule(&NewTask::new(lambda, &payload)).await {
+        Ok(id) => writer.note(Event::ScheduleOk { op, ids: vec![id.0] }),
+        Err(error) if error.kind() == ErrorKind::Unknown => {
+            writer.note(Event::ScheduleInfo { op, why: error.to_string() });
+        }
+        Err(error) => writer.note(Event::ScheduleFail { op, why: error.to_string() }),
+    }
+    Ok(())
+}
+
+fn draw(op: u64, rng: &mut fastrand::Rng) -> (&'static str, Value) {
+    let mut lot = rng.u32(0..OF);
+    for (lambda, what, share) in DEEDS {
+        if lot < share {
+            return (lambda, json!({"op": op, "n": 0, "ms": rng.u32(1..20), "what": what}));
+        }
+        lot -= share;
+    }
+    let (lambda, ms) = match lot {
+        ..LONG => (EXECUTED_LONG, rng.u32(2_200..6_000)),
+        LONG..24 => (EXECUTED_ALONE, rng.u32(1..20)),
+        _ => (EXECUTED, rng.u32(1..20)),
+    };
+    const { assert!(LONG + ALONE == 24) };
+    (lambda, json!({"op": op, "n": 0, "ms": ms}))
+}
+
+/// Waits until no task of a host is open. Returns how many are, after the longest wait.
+async fn until_ended(stage: &Stage) -> anyhow::Result<i64> {
+    let client = stage.session().await?;
+    let sql = "select count(*) from tuskline.task where lambda = any ($1) and finished_at is null";
+    let began = Instant::now();
+    loop {
+        let left: i64 = client.query_one(sql, &[&HOSTED.as_slice()]).await?.get(0);
+        if left == 0 || began.elapsed() > stage.scale.patience {
+            return Ok(left);
+        }
+        sleep(Duration::from_millis(100)).await;
+    }
+}
+
+fn skipped(fault: Planned) -> Skipped {
+    Skipped { what: word(fault.kind), why: "python3 (3.10 or newer) is absent".into() }
+}
+
+fn part_of(kind: Kind) -> Part {
+    match kind {
+        Kind::ControllerKill | Kind::ControllerFreeze => Part::Controller,
+        Kind::ZygoteKill | Kind::ZygoteFreeze => Part::Zygote,
+        Kind::GuardianKill | Kind::GuardianFreeze => Part::Guardian,
+        _ => Part::Executor,
+    }
+}
+
+/// Whether the guarantee assumes that guardian and controller do not stand still together.
+fn is_guarded(kind: Kind) -> bool {
+    matches!(kind, Kind::ControllerKill | Kind::ControllerFreeze | Kind::GuardianFreeze)
+}
+
+/// The target that the plan draws: a running process of the kind.
+async fn target(stage: &Stage, fault: Planned) -> anyhow::Result<Child> {
+    let part = part_of(fault.kind);
+    let began = Instant::now();
+    loop {
+        let guardians = guardians(stage).await;
+        let mut families = stage.families.lock().await;
+        let running: Vec<Child> = match part {
+            Part::Guardian => {
+                guardians.into_iter().map(|member| Child { guardian: member.pid, member }).collect()
+            }
+            _ => families.of(part),
+        };
+        if !running.is_empty() {
+            let at = usize::try_from(fault.choice % running.len() as u64)?;
+            let child = running[at].clone();
+            if !is_guarded(fault.kind) || families.stands_still(child.guardian) {
+                return Ok(child);
+            }
+        }
+        drop(families);
+        anyhow::ensure!(began.elapsed() < PATIENCE, "no process is there for {}", word(fault.kind));
+        sleep(LOOK).await;
+    }
+}
+
+/// SIGKILL.
+pub async fn kill(stage: &Stage, fault: Planned) -> Done {
+    if python().is_none() {
+        return Ok(Some(skipped(fault)));
+    }
+    let child = target(stage, fault).await?;
+    let _ongoing = stage.faults.begin(&word(fault.kind), Some(child.member.pid), "");
+    child.member.signal(Signal::KILL);
+    let ended = child.member.ended(PATIENCE).await;
+    if is_guarded(fault.kind) {
+        stage.families.lock().await.goes_on(child.guardian);
+    }
+    anyhow::ensure!(ended, "{} survived SIGKILL", child.member.pid);
+    Ok(None)
+}
+
+/// SIGSTOP, and SIGCONT after a while.
+pub async fn freeze(stage: &Stage, fault: Planned) -> Done {
+    if python().is_none() {
+        return Ok(Some(skipped(fault)));
+    }
+    let child = target(stage, fault).await?;
+    let writer = stage.faults.writer();
+    let detail = format!("{} ms", fault.span_ms);
+    let _ongoing = stage.faults.begin(&word(fault.kind), Some(child.member.pid), detail);
+    if child.member.freeze(writer).await {
+        sleep(Duration::from_millis(fault.span_ms)).await;
+        child.member.thaw(writer);
+    }
+    if is_guarded(fault.kind) {
+        stage.families.lock().await.goes_on(child.guardian);
+    }
+    Ok(None)
+}
