@@ -16,6 +16,8 @@
 //! It must never decide what a result leads to: that is the worker's, and the database's.
 
 pub mod environment;
+#[cfg(mutants)]
+mod fault_injection;
 pub mod guardian;
 mod hand_out;
 mod incoming;

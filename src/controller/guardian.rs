@@ -145,6 +145,10 @@ impl Guardian {
 
     /// Kills executors whose time is over. Their controller stands still, or it would have ended them.
     fn end_overdue(&mut self) {
+        #[cfg(mutants)]
+        if super::fault_injection::is("no_guardian") {
+            return;
+        }
         if self.until_ns.is_some_and(|until| Host::clock_ns() >= until) {
             self.until_ns = None;
             self.overdue = true;
@@ -178,7 +182,10 @@ impl Guardian {
                     self.overdue = false;
                 }
                 Ok(FromController::Spawn { number, command, environment }) => {
+                    #[cfg(not(mutants))]
                     let spawned = spawn(&command, &environment);
+                    #[cfg(mutants)]
+                    let spawned = mutant::spawn(command, environment);
                     self.say(&match spawned {
                         Ok(child) => FromGuardian::Spawned { number, pid: child.id() },
                         Err(error) => FromGuardian::NotSpawned { number, error: error.to_string() },
@@ -269,5 +276,30 @@ fn code_of(status: WaitStatus) -> u8 {
         (Some(code), _) => u8::try_from(code).unwrap_or(1),
         (None, Some(signal)) => u8::try_from(128 + signal).unwrap_or(1),
         (None, None) => 1,
+    }
+}
+
+/// A flaw, in no ordinary build: executors are started by a thread that ends, which the kernel takes for the end of
+/// their parent.
+#[cfg(mutants)]
+mod mutant {
+    use std::io;
+    use std::process::Child;
+    use std::time::Duration;
+
+    pub(super) fn spawn(
+        command: Vec<String>,
+        environment: Vec<(String, String)>,
+    ) -> io::Result<Child> {
+        if !super::super::fault_injection::is("pdeathsig_of_a_thread") {
+            return super::spawn(&command, &environment);
+        }
+        let (tell, spawned) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let _ = tell.send(super::spawn(&command, &environment));
+            // So long that the child has asked for the signal by then.
+            std::thread::sleep(Duration::from_millis(700));
+        });
+        spawned.recv().map_err(io::Error::other)?
     }
 }

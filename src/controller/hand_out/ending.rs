@@ -42,6 +42,8 @@ impl HandOut {
             let stopping = state.stopping;
             for executor in state.executors.values_mut() {
                 self.stop_attempts(executor, stopping, now);
+                #[cfg(mutants)]
+                executor.give_back_killed();
             }
             if now.duration_since(memory_at) >= MEMORY_LOOK {
                 memory_at = now;
@@ -138,6 +140,19 @@ impl HandOut {
         for executor in self.lock().executors.values_mut() {
             if executor.session == session && executor.pid != session {
                 executor.kill(Kill::Abandoned);
+            }
+        }
+    }
+}
+
+/// A flaw, in no ordinary build: the neighbours of an attempt whose process was killed go back before its pidfd has
+/// told the end.
+#[cfg(mutants)]
+impl Executor {
+    fn give_back_killed(&mut self) {
+        if self.killed.is_some() && crate::controller::fault_injection::is("release_before_pidfd") {
+            for (_, held) in self.in_hand.extract_if(|_, held| !held.is_culprit) {
+                let _ = held.handed.reply.send(Outcome::Returned);
             }
         }
     }

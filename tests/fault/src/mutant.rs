@@ -1,4 +1,4 @@
-//! Mutants: seventeen flaws that Tuskline does not have. Each names the phase and the invariant
+//! Mutants: twenty flaws that Tuskline does not have. Each names the phase and the invariant
 //! that must catch it. A checker that was never seen red proves nothing.
 //!
 //! A flaw is a break of an SQL function, made in the database of its run, or a flaw in the Rust
@@ -8,7 +8,7 @@ use tokio_postgres::Client;
 use tuskline_breaks::Breaks;
 
 use crate::role::Timings;
-use crate::timetable::{REDRIVES, TICKS};
+use crate::timetable::{EXECUTORS, REDRIVES, TICKS};
 
 /// A flaw, and how it is caught.
 #[derive(Debug, Clone, Copy)]
@@ -52,6 +52,10 @@ const PLAIN: Mutant = Mutant {
     pill_one_in: 0,
 };
 
+/// Flaws of host controllers: of executors, with no other worker beside them.
+const HOSTS: Mutant =
+    Mutant { phases: &[EXECUTORS], percent: 40, workers: 0, long_one_in: 40, ..PLAIN };
+
 /// Timings without any margin, and with patience for answers that take 2.4 s. A worker that counts
 /// T from such an answer outlives L by more than two seconds.
 const TIGHT: Timings = Timings {
@@ -64,7 +68,7 @@ const TIGHT: Timings = Timings {
 };
 
 /// Every mutant.
-pub const MUTANTS: [Mutant; 17] = [
+pub const MUTANTS: [Mutant; 20] = [
     Mutant {
         name: "no_fence_in_results",
         flaw: "results are recorded whatever their fence",
@@ -224,6 +228,27 @@ pub const MUTANTS: [Mutant; 17] = [
         caught_by: &["40P01"],
         ..PLAIN
     },
+    Mutant {
+        name: "no_guardian",
+        flaw: "executors run on when their controller stands still past its lease",
+        compiled: true,
+        caught_by: &["I9"],
+        ..HOSTS
+    },
+    Mutant {
+        name: "release_before_pidfd",
+        flaw: "the neighbours of an attempt go back before its process has ended",
+        compiled: true,
+        caught_by: &["I9"],
+        ..HOSTS
+    },
+    Mutant {
+        name: "pdeathsig_of_a_thread",
+        flaw: "executors are started by a thread that ends, and are killed with it",
+        compiled: true,
+        caught_by: &["I31"],
+        ..HOSTS
+    },
 ];
 
 impl Mutant {
@@ -253,10 +278,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn seventeen_flaws_with_names_of_their_own() {
+    fn twenty_flaws_with_names_of_their_own() {
         let names: std::collections::HashSet<_> =
             MUTANTS.iter().map(|mutant| mutant.name).collect();
-        assert_eq!(names.len(), 17);
+        assert_eq!(names.len(), 20);
     }
 
     #[test]

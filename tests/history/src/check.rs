@@ -8,7 +8,7 @@ const DESCRIBED: usize = 5;
 /// An invariant, how often it was checked, and how often it did not hold.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Invariant {
-    /// I1 to I30, or the guarantee.
+    /// I1 to I31, or the guarantee.
     pub id: &'static str,
     /// In a few words.
     pub name: &'static str,

@@ -82,7 +82,7 @@ pub struct Report {
     pub lateness: BTreeMap<String, Lateness>,
     /// For each invariant that was checked and held: what its true rate is below.
     pub upper95: BTreeMap<&'static str, f64>,
-    /// I1 to I30, then the guarantees with figures of their own.
+    /// I1 to I31, then the guarantees with figures of their own.
     pub invariants: Vec<Invariant>,
     /// The stories of the first tasks that violate something.
     pub tales: Vec<Tale>,

@@ -11,7 +11,7 @@ use tuskline_sdk::{Client, ErrorKind, NewTask};
 use super::{Done, Skipped, of_our_own, word};
 use crate::families::{Child, Part};
 use crate::role::{EXECUTED, EXECUTED_ALONE, EXECUTED_LONG, HOSTED, host_environment, python};
-use crate::stage::Stage;
+use crate::stage::{Scale, Stage};
 use crate::timetable::{Kind, Planned};
 use crate::workers::Member;
 
@@ -26,17 +26,15 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// What bodies do to their process, in so many of 1,200 tasks.
 const DEEDS: [(&str, &str, u32); 6] = [
-    (EXECUTED, "hold", 8),
-    (EXECUTED, "exit", 4),
-    (EXECUTED, "signal", 4),
-    (EXECUTED, "leave", 4),
+    (EXECUTED, "hold", 4),
+    (EXECUTED, "exit", 3),
+    (EXECUTED, "signal", 3),
+    (EXECUTED, "leave", 3),
     (EXECUTED, "fail", 40),
     (EXECUTED_ALONE, "eat", 3),
 ];
 const OF: u32 = 1_200;
-/// Tasks that take longer than a lease, likewise.
-const LONG: u32 = 12;
-/// Tasks that have a process to themselves.
+/// Tasks that have a process to themselves, likewise.
 const ALONE: u32 = 12;
 
 /// Runs hosts and schedules tasks for them; then waits until all of these have ended, and ends the hosts in order.
@@ -112,7 +110,7 @@ async fn schedule(
     rng: &mut fastrand::Rng,
 ) -> anyhow::Result<()> {
     let writer = stage.faults.writer();
-    let (lambda, payload) = draw(op, rng);
+    let (lambda, payload) = draw(&stage.scale, op, rng);
     writer.note(Event::Schedule {
         op,
         lambda: lambda.into(),
@@ -132,7 +130,11 @@ async fn schedule(
     Ok(())
 }
 
-fn draw(op: u64, rng: &mut fastrand::Rng) -> (&'static str, Value) {
+fn draw(scale: &Scale, op: u64, rng: &mut fastrand::Rng) -> (&'static str, Value) {
+    if rng.u32(0..scale.long_one_in) == 0 {
+        let ms = rng.u64(2_200..scale.long_most_ms);
+        return (EXECUTED_LONG, json!({"op": op, "n": 0, "ms": ms}));
+    }
     let mut lot = rng.u32(0..OF);
     for (lambda, what, share) in DEEDS {
         if lot < share {
@@ -140,13 +142,8 @@ fn draw(op: u64, rng: &mut fastrand::Rng) -> (&'static str, Value) {
         }
         lot -= share;
     }
-    let (lambda, ms) = match lot {
-        ..LONG => (EXECUTED_LONG, rng.u32(2_200..6_000)),
-        LONG..24 => (EXECUTED_ALONE, rng.u32(1..20)),
-        _ => (EXECUTED, rng.u32(1..20)),
-    };
-    const { assert!(LONG + ALONE == 24) };
-    (lambda, json!({"op": op, "n": 0, "ms": ms}))
+    let lambda = if lot < ALONE { EXECUTED_ALONE } else { EXECUTED };
+    (lambda, json!({"op": op, "n": 0, "ms": rng.u32(1..20)}))
 }
 
 /// Waits until no task of a host is open. Returns how many are, after the longest wait.

@@ -29,7 +29,7 @@ pub const HOSTED: [&str; 3] = [EXECUTED, EXECUTED_LONG, EXECUTED_ALONE];
 /// Set where executors are forks of a zygote.
 const FORKED: &str = "TUSKLINE_FAULT_FORKED";
 /// Executors of a host, beside those of [`EXECUTED_ALONE`].
-const PROCESSES: usize = 2;
+const PROCESSES: usize = 3;
 /// Attempts at a time of each lambda in one executor.
 const SLOTS: &str = "8";
 

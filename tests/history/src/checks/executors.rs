@@ -10,10 +10,10 @@ const KILLED: &str = "signal 9";
 /// still meanwhile.
 const BEFORE_NS: u64 = 10_000_000_000;
 
-/// I30.
+/// I31.
 pub(crate) fn each_kill_has_a_reason(history: &History) -> Invariant {
     let statement = "a process below a controller is killed for a reason on record; N counts ends";
-    let mut check = Invariant::new("I30", "each kill has a reason", statement);
+    let mut check = Invariant::new("I31", "each kill has a reason", statement);
     for end in &history.process_ends {
         check.expect(end.why != KILLED || has_reason(history, end), None, || {
             format!("process {} got SIGKILL, with {} tasks in hand", end.pid, end.tasks.len())
@@ -30,8 +30,13 @@ fn has_reason(history: &History, end: &ProcessEnd) -> bool {
     let of_its_host = |fault: &Fault| {
         fault.pid.is_some() && [Some(controller.pid), controller.guardian].contains(&fault.pid)
     };
+    // The process that the guardian had started may be the executor itself, of which the controller tells, too.
+    let told = |other: &ProcessEnd| {
+        other.pid == end.pid && other.why != KILLED && other.at.abs_diff(end.at) <= BEFORE_NS
+    };
     let limit = history.settings.self_termination_ms * 1_000_000;
     let mut faults = history.faults.iter().filter(|fault| fault.span.meets(since, end.at));
     faults.any(|fault| of_itself(fault) || of_its_host(fault))
+        || history.process_ends.iter().any(told)
         || end.at.saturating_sub(controller.last_word(end.at)) >= limit
 }
