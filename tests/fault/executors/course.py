@@ -27,7 +27,7 @@ _GUARDIAN = int(os.environ["TUSKLINE_GUARDIAN"])
 #: As in role/body.rs.
 _DIRECTORIES = 256
 #: More memory than a kill gives back at once: the time that this takes is the neighbours' to wait.
-_BALLAST = 192 << 20
+_BALLAST = 384 << 20
 #: A lambda's limit is lower by far.
 _FEAST = 1 << 30
 #: Lives until its executor ends. Where the guardian is killed, nothing else ends it.

@@ -8,7 +8,7 @@ use tokio_postgres::Client;
 use tuskline_breaks::Breaks;
 
 use crate::role::Timings;
-use crate::timetable::{EXECUTORS, REDRIVES, TICKS};
+use crate::timetable::{ENDED_EXECUTORS, FROZEN_CONTROLLERS, REDRIVES, TICKS};
 
 /// A flaw, and how it is caught.
 #[derive(Debug, Clone, Copy)]
@@ -54,7 +54,7 @@ const PLAIN: Mutant = Mutant {
 
 /// Flaws of host controllers: of executors, with no other worker beside them.
 const HOSTS: Mutant =
-    Mutant { phases: &[EXECUTORS], percent: 40, workers: 0, long_one_in: 40, ..PLAIN };
+    Mutant { phases: &[ENDED_EXECUTORS], percent: 100, workers: 0, long_one_in: 40, ..PLAIN };
 
 /// Timings without any margin, and with patience for answers that take 2.4 s. A worker that counts
 /// T from such an answer outlives L by more than two seconds.
@@ -232,6 +232,7 @@ pub const MUTANTS: [Mutant; 20] = [
         name: "no_guardian",
         flaw: "executors run on when their controller stands still past its lease",
         compiled: true,
+        phases: &[FROZEN_CONTROLLERS],
         caught_by: &["I9"],
         ..HOSTS
     },
@@ -246,6 +247,7 @@ pub const MUTANTS: [Mutant; 20] = [
         name: "pdeathsig_of_a_thread",
         flaw: "executors are started by a thread that ends, and are killed with it",
         compiled: true,
+        percent: 40,
         caught_by: &["I31"],
         ..HOSTS
     },

@@ -17,7 +17,9 @@ use tuskline_history::{Actor, Edge, Event, Rate, Role, Writer};
 use crate::families::Families;
 use crate::mutant::Mutant;
 use crate::role::{Load, RATED, Timings, broken};
-use crate::timetable::{CHAINS, CONTROL, EXECUTORS, REDRIVES, TICKS};
+use crate::timetable::{
+    CHAINS, CONTROL, ENDED_EXECUTORS, EXECUTORS, FROZEN_CONTROLLERS, REDRIVES, TICKS,
+};
 use crate::workers::{Faults, Plan, Workers};
 use tuskline_fault::proxy::{Door, Proxy, Upstream};
 use tuskline_fault::server::{OURS, Server, Site};
@@ -88,7 +90,8 @@ impl Scale {
         self.chained = asked(CHAINS);
         self.brittle = asked(REDRIVES);
         // Alone, it has the machine for itself: no task but those of the hosts.
-        if phases == [EXECUTORS] {
+        let of_hosts = [EXECUTORS, FROZEN_CONTROLLERS, ENDED_EXECUTORS];
+        if phases.iter().all(|phase| of_hosts.contains(&phase.as_str())) && !phases.is_empty() {
             self.clients = 0;
             self.workers = 0;
         }

@@ -7,7 +7,9 @@ mod phases;
 use serde::Serialize;
 
 use Kind::*;
-pub use phases::{CHAINS, CONTROL, EXECUTORS, REDRIVES, TICKS};
+pub use phases::{
+    CHAINS, CONTROL, ENDED_EXECUTORS, EXECUTORS, FROZEN_CONTROLLERS, REDRIVES, TICKS,
+};
 use phases::{COURSE, Dose, EXTRA, LAST};
 
 /// A kind of fault.

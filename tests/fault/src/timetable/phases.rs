@@ -46,7 +46,7 @@ pub(super) const COURSE: [(&str, u64, &[Dose]); 15] = [
 
 /// Phases that are played only when they are asked for: those that catch a mutant, and those of what
 /// only some tasks use.
-pub(super) const EXTRA: [(&str, u64, &[Dose]); 6] = [
+pub(super) const EXTRA: [(&str, u64, &[Dose]); 8] = [
     ("partitions", 60, &[(Partition, 60)]),
     ("late answers", 60, &[(LateThenSilent, 16)]),
     (
@@ -86,6 +86,8 @@ pub(super) const EXTRA: [(&str, u64, &[Dose]); 6] = [
             (TerminateBackend, 60),
         ],
     ),
+    (FROZEN_CONTROLLERS, 20, &[(HostedTasks, 1), (ControllerFreeze, 8)]),
+    (ENDED_EXECUTORS, 20, &[(HostedTasks, 1)]),
 ];
 /// The last phase of the course. It is drawn after all others, which have the timetables they had without it.
 pub(super) const LAST: [(&str, u64, &[Dose]); 1] = [(
@@ -105,6 +107,10 @@ pub(super) const LAST: [(&str, u64, &[Dose]); 1] = [(
 )];
 /// In which host controllers execute tasks in processes.
 pub const EXECUTORS: &str = "executors";
+/// In which these stand still, and nothing else happens to hosts.
+pub const FROZEN_CONTROLLERS: &str = "frozen controllers";
+/// In which no process is ended but for its tasks.
+pub const ENDED_EXECUTORS: &str = "ended executors";
 /// In which earlier copies take the database's place.
 const RESTORES: &str = "restores";
 /// In which tasks have keys, limits and gates.
