@@ -20,6 +20,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use rustix::net::{RecvFlags, recv};
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus};
 use tokio::signal::unix::{SignalKind, signal};
 use tuskline_sdk::Host;
@@ -122,7 +123,7 @@ impl Guardian {
                 self.end_all().await;
                 return Ok(code);
             }
-            self.end_overdue();
+            self.end_overdue(&mut read);
             self.flush();
             tokio::select! {
                 _ = ended.recv() => {}
@@ -144,12 +145,16 @@ impl Guardian {
     }
 
     /// Kills executors whose time is over. Their controller stands still, or it would have ended them.
-    fn end_overdue(&mut self) {
+    fn end_overdue(&mut self, read: &mut Vec<u8>) {
         #[cfg(mutants)]
         if super::fault_injection::is("no_guardian") {
             return;
         }
-        if self.until_ns.is_some_and(|until| Host::clock_ns() >= until) {
+        if self.is_over() {
+            // Where this process stood still itself, its controller has said more meanwhile.
+            self.read_all(read);
+        }
+        if self.is_over() {
             self.until_ns = None;
             self.overdue = true;
         }
@@ -157,6 +162,10 @@ impl Guardian {
         if self.overdue {
             kill_children(Some(self.controller));
         }
+    }
+
+    fn is_over(&self) -> bool {
+        self.until_ns.is_some_and(|until| Host::clock_ns() >= until)
     }
 
     /// The first time the controller drains; the second time everything is ended.
@@ -174,6 +183,20 @@ impl Guardian {
             Ok(n) => read.extend_from_slice(&buffer[..n]),
             Err(_) => return,
         }
+        self.obey(read);
+    }
+
+    /// Asks the kernel: the runtime may not have heard yet that there is something to read.
+    fn read_all(&mut self, read: &mut Vec<u8>) {
+        let mut buffer = [0; 16 * 1024];
+        while let Ok((1.., n)) = recv(&self.link, &mut buffer, RecvFlags::DONTWAIT) {
+            read.extend_from_slice(&buffer[..n]);
+        }
+        self.obey(read);
+    }
+
+    /// Does what the lines say.
+    fn obey(&mut self, read: &mut Vec<u8>) {
         while let Some(end) = read.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = read.drain(..=end).collect();
             match serde_json::from_slice(&line) {

@@ -1,5 +1,7 @@
 //! The host controller: executors are processes, and an attempt goes to another one only after its own has ended.
 
+use std::time::Duration;
+
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use tuskline_postgres::Stop;
@@ -195,6 +197,25 @@ async fn executors_of_a_controller_that_stands_still_end_before_the_lease() {
     let status = db.status(id).await;
     assert!(["claimed", "processing"].contains(&&*status), "{status}: nobody else may have it yet");
     signal(host.guardian(), Signal::KILL);
+}
+
+/// When it goes on, it hears what its controller has said meanwhile before it judges whose time is over.
+#[tokio::test]
+async fn a_guardian_that_stood_still_ends_nothing_of_a_controller_that_beats() {
+    let (db, host) = host("p_attempt_timeout => '1 h'", 2, 1).await;
+    let id = schedule(&db, "hold").await;
+    host.record().until_begun(1).await;
+    let executors = host.joined();
+    signal(host.guardian(), Signal::STOP);
+    // Longer than the time until which executors might run when it was stopped: T and a third of M.
+    tokio::time::sleep(Duration::from_millis(2_500)).await;
+    signal(host.guardian(), Signal::CONT);
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(executors.iter().all(|pid| runs(*pid)), "{}", host.log());
+    host.open();
+    db.until_status(id, "success").await;
+    let charged = db.lines("select attempt, crashes from tuskline.task").await;
+    assert_eq!(charged, ["1 | 0"]);
 }
 
 #[tokio::test]

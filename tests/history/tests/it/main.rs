@@ -7,6 +7,7 @@ mod acceptance;
 mod command;
 mod endings;
 mod executions;
+mod executors;
 mod files;
 mod healthy;
 mod redrives;
