@@ -97,17 +97,22 @@ pub fn lineage(pid: u32, ancestor: u32) -> Option<Vec<u32>> {
 /// them. `known` are the processes that the controller has started, other executors, and itself.
 ///
 /// A process belongs to the executor if it is in its session or has its mark in its environment. One of which
-/// nothing says to which executor it belongs ends with the first one that ends. While the zygote is `forking`, it
-/// may be an executor that has not joined yet: it is looked at again.
-pub fn end_leftovers(of: u32, guardian: u32, known: &HashSet<u32>, forking: bool) -> bool {
-    let all = all();
+/// nothing says to which executor it belongs ends with the first one that ends. While processes are `starting`, it
+/// may be one that is not known yet: it is looked at again. `all` processes were read before what is known.
+pub fn end_leftovers(
+    all: &[Process],
+    of: u32,
+    guardian: u32,
+    known: &HashSet<u32>,
+    starting: bool,
+) -> bool {
     let mut theirs: HashSet<u32> = HashSet::new();
     let mut undecided = false;
     for process in all.iter().filter(|one| one.parent == guardian && !known.contains(&one.pid)) {
         let by_session = known.contains(&process.session) || process.session == of;
         match by_session.then_some(process.session).or_else(|| mark(process.pid)) {
             Some(owner) if owner != of && known.contains(&owner) => {}
-            None if forking => undecided = true,
+            None if starting => undecided = true,
             _ => drop(theirs.insert(process.pid)),
         }
     }

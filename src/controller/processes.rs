@@ -61,6 +61,8 @@ pub struct Processes {
 struct State {
     /// Processes that were started for us, by the guardian.
     started: HashSet<u32>,
+    /// Requests to the guardian that are not answered.
+    spawning: usize,
     statuses: VecDeque<(u32, Ended)>,
     /// Forks that were asked for and have not joined, by their lambdas.
     forking: HashMap<Vec<String>, VecDeque<Instant>>,
@@ -134,13 +136,8 @@ impl Processes {
         let mut pause = FIRST_PAUSE;
         while !self.draining.is_cancelled() {
             let began = Instant::now();
-            match self
-                .link
-                .spawn(self.program.command.clone(), self.program.environment.clone())
-                .await
-            {
+            match self.spawn().await {
                 Ok(pid) => {
-                    self.lock().started.insert(pid);
                     let how = self.until_ended(pid).await;
                     self.lock().started.remove(&pid);
                     let lived = began.elapsed();
@@ -161,6 +158,16 @@ impl Processes {
             }
             pause = LONGEST_PAUSE.min(pause * 2);
         }
+    }
+
+    async fn spawn(&self) -> std::io::Result<u32> {
+        self.lock().spawning += 1;
+        let Program { command, environment, .. } = self.program.clone();
+        let spawned = self.link.spawn(command, environment).await;
+        let mut state = self.lock();
+        state.spawning -= 1;
+        state.started.extend(spawned.as_ref().ok());
+        spawned
     }
 
     /// Waits for the end of a process that the guardian has started; one that does not join is ended.
@@ -258,15 +265,17 @@ impl Processes {
         let mut warned = Instant::now();
         let mut pause = Duration::from_micros(200);
         loop {
-            let (mut known, forking) = {
+            // Before the look at what is known: one that was asked for by now is known then, or asked for still.
+            let all = process::all();
+            let (mut known, starting) = {
                 let state = self.lock();
                 let forking = state.forking.values().flatten().any(|at| at.elapsed() < FORK);
-                (state.started.clone(), forking)
+                (state.started.clone(), forking || state.spawning > 0)
             };
             known.extend(self.hand_out.pids());
             known.insert(std::process::id());
             known.remove(&pid);
-            if !process::end_leftovers(pid, self.guardian, &known, forking) {
+            if !process::end_leftovers(&all, pid, self.guardian, &known, starting) {
                 return;
             }
             if warned.elapsed() > Duration::from_secs(5) {

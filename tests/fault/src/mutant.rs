@@ -54,7 +54,7 @@ const PLAIN: Mutant = Mutant {
 
 /// Flaws of host controllers: of executors, with no other worker beside them.
 const HOSTS: Mutant =
-    Mutant { phases: &[ENDED_EXECUTORS], percent: 100, workers: 0, long_one_in: 40, ..PLAIN };
+    Mutant { phases: &[ENDED_EXECUTORS], percent: 100, workers: 0, long_one_in: 20, ..PLAIN };
 
 /// Timings without any margin, and with patience for answers that take 2.4 s. A worker that counts
 /// T from such an answer outlives L by more than two seconds.

@@ -128,6 +128,15 @@ impl Process {
         self.lives(u64::MAX).iter().any(|life| life.from <= at && at < life.to)
     }
 
+    /// Whether two of its registrations ran at once. A host controller whose executors bring along a lambda registers
+    /// anew, and the former registration drains. Then nothing tells which of them a heartbeat or an end is of.
+    pub(crate) fn has_two_registrations(&self) -> bool {
+        self.registered.iter().enumerate().any(|(before, at)| {
+            let lost = self.lost.iter().filter(|(lost, _)| lost <= at).count();
+            before > lost
+        })
+    }
+
     /// From the end of a registration to the next one, if there is one.
     pub(crate) fn between_lives(&self) -> Vec<Span> {
         let next = |at: u64| self.registered.iter().find(|registered| **registered > at).copied();

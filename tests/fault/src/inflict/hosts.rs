@@ -26,10 +26,10 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// What bodies do to their process, in so many of 1,200 tasks.
 const DEEDS: [(&str, &str, u32); 6] = [
-    (EXECUTED, "hold", 4),
+    (EXECUTED, "hold", 3),
     (EXECUTED, "exit", 3),
     (EXECUTED, "signal", 3),
-    (EXECUTED, "leave", 3),
+    (EXECUTED, "leave", 2),
     (EXECUTED, "fail", 40),
     (EXECUTED_ALONE, "eat", 3),
 ];
