@@ -154,7 +154,7 @@ def executed_long(payload: Any, context: Context) -> None:
         body.ended = "success"
 
 
-@tusk("executed_alone", isolate=True, memory="128 MiB")
+@tusk("executed_alone", isolate=True, slots=2, memory="128 MiB")
 def executed_alone(payload: Any, context: Context) -> None:
     with _Body(payload, context) as body:
         body.misbehave()

@@ -122,11 +122,13 @@ fn worker_deaths(history: &History) -> Vec<(u64, u64)> {
 }
 
 /// From the death of a claim's process to the next claim of its task, if the death interrupted it.
-/// A task that had its result by then and waited for a retry does not count.
+/// A task that had its result by then and waited for a retry does not count. Nor does one of a host controller, whose
+/// next claim waits for a process of its lambda, too.
 fn after_death(history: &History, claim: &Claim) -> Option<(u64, u64)> {
     let process = history.process(claim.process);
-    let died =
-        process.reaped.filter(|_| process.actor == Actor::Executor && process.exit.is_none())?;
+    let died = process.reaped.filter(|_| {
+        process.actor == Actor::Executor && process.exit.is_none() && process.guardian.is_none()
+    })?;
     let steps = history.transitions.of(claim.task);
     let is_held = |from| matches!(from, Some(Status::Claimed | Status::Processing));
     let taken_back = |step: &&Transition| is_held(step.from) && step.to == Status::Enqueued;
