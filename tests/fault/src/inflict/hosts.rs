@@ -24,6 +24,13 @@ const ROUND: Duration = Duration::from_millis(50);
 /// Longest wait for a process to injure, as when all of its kind were killed just before.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// Rounds between two counts of the open tasks.
+const COUNT: u32 = 5;
+/// Most open tasks, in seconds of scheduling: a slow machine gets fewer tasks, and not one that waits for minutes.
+const MOST_OPEN_S: f64 = 2.0;
+/// A process that stood still is left alone for so long: the record shall tell what it does then.
+const REST: Duration = Duration::from_millis(300);
+
 /// What bodies do to their process, in so many of 1,200 tasks.
 const DEEDS: [(&str, &str, u32); 6] = [
     (EXECUTED, "hold", 3),
@@ -79,7 +86,7 @@ async fn guardians(stage: &Stage) -> Vec<Member> {
     processes.of(Role::Host).into_iter().filter_map(|at| processes.member(at)).collect()
 }
 
-/// Half as many tasks a second as all clients schedule.
+/// Half as many tasks a second as all clients schedule, and no more than are executed.
 async fn schedule_all(stage: &Stage, fault: Planned) -> anyhow::Result<()> {
     let config = stage.server.read().await.config("postgres");
     let user = config.get_user().unwrap_or("postgres");
@@ -89,10 +96,20 @@ async fn schedule_all(stage: &Stage, fault: Planned) -> anyhow::Result<()> {
     let mut rng = fastrand::Rng::with_seed(fault.choice);
     let end = Instant::now() + Duration::from_millis(fault.span_ms);
     let mut clock = tokio::time::interval(ROUND);
-    let (mut owed, mut op) = (0.0, 0);
+    let counting = stage.session().await?;
+    let per_second = f64::from(stage.scale.tasks_per_second) / 2.0;
+    let (mut owed, mut op, mut open, mut rounds) = (0.0, 0, 0.0, 0);
     while Instant::now() < end {
         clock.tick().await;
-        owed += f64::from(stage.scale.tasks_per_second) / 2.0 * ROUND.as_secs_f64();
+        if rounds % COUNT == 0 {
+            open = f64::from(i32::try_from(count_open(&counting).await?)?);
+        }
+        rounds += 1;
+        owed = if open > MOST_OPEN_S * per_second {
+            0.0
+        } else {
+            owed + per_second * ROUND.as_secs_f64()
+        };
         while owed >= 1.0 {
             op += 1;
             owed -= 1.0;
@@ -149,15 +166,19 @@ fn draw(scale: &Scale, op: u64, rng: &mut fastrand::Rng) -> (&'static str, Value
 /// Waits until no task of a host is open. Returns how many are, after the longest wait.
 async fn until_ended(stage: &Stage) -> anyhow::Result<i64> {
     let client = stage.session().await?;
-    let sql = "select count(*) from tuskline.task where lambda = any ($1) and finished_at is null";
     let began = Instant::now();
     loop {
-        let left: i64 = client.query_one(sql, &[&HOSTED.as_slice()]).await?.get(0);
+        let left = count_open(&client).await?;
         if left == 0 || began.elapsed() > stage.scale.patience {
             return Ok(left);
         }
         sleep(Duration::from_millis(100)).await;
     }
+}
+
+async fn count_open(client: &tokio_postgres::Client) -> anyhow::Result<i64> {
+    let sql = "select count(*) from tuskline.task where lambda = any ($1) and finished_at is null";
+    Ok(client.query_one(sql, &[&HOSTED.as_slice()]).await?.get(0))
 }
 
 fn skipped(fault: Planned) -> Skipped {
@@ -232,6 +253,7 @@ pub async fn freeze(stage: &Stage, fault: Planned) -> Done {
     if child.member.freeze(writer).await {
         sleep(Duration::from_millis(fault.span_ms)).await;
         child.member.thaw(writer);
+        sleep(REST).await;
     }
     if is_guarded(fault.kind) {
         stage.families.lock().await.goes_on(child.guardian);

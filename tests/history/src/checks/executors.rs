@@ -10,6 +10,9 @@ const KILLED: &str = "signal 9";
 /// still meanwhile.
 const BEFORE_NS: u64 = 10_000_000_000;
 
+/// So soon after it has seen the end of a process, a controller has told of the tasks that this had in hand.
+const TELLING_NS: u64 = 1_000_000_000;
+
 /// I31.
 pub(crate) fn each_kill_has_a_reason(history: &History) -> Invariant {
     let statement = "a process below a controller is killed for a reason on record; N counts ends";
@@ -22,7 +25,8 @@ pub(crate) fn each_kill_has_a_reason(history: &History) -> Invariant {
     check.done()
 }
 
-/// The injector killed it; or the guardian did, whose controller stood still, was killed, or had lost its lease.
+/// The injector killed it; or the guardian did, whose controller stood still, was killed, or had lost its lease. A
+/// controller that ended just then may not have told its own reason.
 fn has_reason(history: &History, end: &ProcessEnd) -> bool {
     let controller = history.process(end.controller);
     let since = end.at.saturating_sub(BEFORE_NS);
@@ -38,5 +42,6 @@ fn has_reason(history: &History, end: &ProcessEnd) -> bool {
     let mut faults = history.faults.iter().filter(|fault| fault.span.meets(since, end.at));
     faults.any(|fault| of_itself(fault) || of_its_host(fault))
         || history.process_ends.iter().any(told)
+        || controller.died_between(end.at, end.at + TELLING_NS)
         || end.at.saturating_sub(controller.last_word(end.at)) >= limit
 }

@@ -113,6 +113,11 @@ fn a_kill_without_a_reason_is_seen() {
     let mut story = given_back("signal 9", 1);
     story.note(WORKER, 301, ended("overdue"));
     green(&story);
+    // It ended itself before it could say why it had killed it.
+    let mut story = given_back("signal 9", 1);
+    story.without(|event| matches!(event, Event::Reaped { pid: WORKER, .. }));
+    story.note(INJECTOR, 1200, Event::Reaped { pid: WORKER, code: None, signal: None });
+    assert!(!story.report().violated().contains(&"I31"));
     // Its lease was over.
     let mut story = given_back("signal 9", 1);
     story.without(|event| match event {
