@@ -63,6 +63,8 @@ struct State {
     started: HashSet<u32>,
     /// Requests to the guardian that are not answered.
     spawning: usize,
+    /// When an executor that had worked has ended last.
+    worked_at: Option<Instant>,
     statuses: VecDeque<(u32, Ended)>,
     /// Forks that were asked for and have not joined, by their lambdas.
     forking: HashMap<Vec<String>, VecDeque<Instant>>,
@@ -156,7 +158,11 @@ impl Processes {
                 () = tokio::time::sleep(pause) => {}
                 () = self.draining.cancelled() => return,
             }
-            pause = LONGEST_PAUSE.min(pause * 2);
+            // Where its executor had work, its end has another reason than its command.
+            pause = match self.lock().worked_at {
+                Some(at) if at >= began => FIRST_PAUSE,
+                _ => LONGEST_PAUSE.min(pause * 2),
+            };
         }
     }
 
@@ -247,6 +253,9 @@ impl Processes {
         let at_once = began.elapsed() < SHORT && !ended.has_worked;
         {
             let mut state = self.lock();
+            if ended.has_worked {
+                state.worked_at = Some(Instant::now());
+            }
             state.fork_pause = match at_once {
                 true => LONGEST_PAUSE.min((state.fork_pause * 2).max(FIRST_PAUSE)),
                 false => Duration::ZERO,

@@ -24,7 +24,7 @@ pub struct EndedExecutor {
     pub pid: u32,
     killed: Option<Kill>,
     in_hand: Vec<(Attempt, InHand)>,
-    /// It has sent a result.
+    /// It has sent a result, or the controller has ended it.
     pub has_worked: bool,
 }
 
@@ -115,7 +115,7 @@ impl HandOut {
         Some(EndedExecutor {
             pid,
             killed: executor.killed,
-            has_worked: executor.results > 0,
+            has_worked: executor.results > 0 || executor.killed.is_some(),
             in_hand: executor.in_hand.into_iter().collect(),
         })
     }

@@ -3,6 +3,7 @@
 
 use std::ffi::OsString;
 use std::path::Path;
+use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -100,6 +101,7 @@ pub(super) async fn control(order: &Order, writer: Writer) -> anyhow::Result<()>
         is_zygote,
         socket: None,
         define_missing: false,
+        silence: Duration::from_secs(30),
         config: order.timings.worker_config(),
         wire: wire_log::Options { log: None, lose_answers: None },
     };
