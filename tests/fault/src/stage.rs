@@ -111,7 +111,7 @@ pub struct Stage {
     /// The injector's own way in, which no fault touches but those of the server itself.
     pub own_door: Door,
     pub processes: Arc<Mutex<Workers>>,
-    /// What is below the guardians of the hosts.
+    /// Processes below the guardians of the hosts.
     pub families: Mutex<Families>,
     /// Held by the fault that freezes a store consumer.
     pub one_consumer_still: Mutex<()>,

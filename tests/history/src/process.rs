@@ -129,7 +129,7 @@ impl Process {
     }
 
     /// Whether two of its registrations ran at once. A host controller whose executors bring along a lambda registers
-    /// anew, and the former registration drains. Then nothing tells which of them a heartbeat or an end is of.
+    /// again, and the former registration drains. Then a heartbeat or an end names neither of them.
     pub(crate) fn has_two_registrations(&self) -> bool {
         self.registered.iter().enumerate().any(|(before, at)| {
             let lost = self.lost.iter().filter(|(lost, _)| lost <= at).count();

@@ -54,11 +54,11 @@ async def sender(url, connections):
 @contextlib.asynccontextmanager
 async def worker(url, tally):
     """The tally is the executor's own: what it says is handed on."""
-    told = asyncio.get_running_loop().create_future()
+    executor = asyncio.get_running_loop().create_future()
     ended = asyncio.Event()
 
     async def hear(reader, writer):
-        told.set_result(writer)
+        executor.set_result(writer)
         async for line in reader:
             sys.stdout.write(line.decode())
             sys.stdout.flush()
@@ -80,8 +80,8 @@ async def worker(url, tally):
         if not tally.expected:
             await asyncio.sleep(2)  # until it listens
         yield
-        if told.done():
-            told.result().write(b"end\n")
+        if executor.done():
+            executor.result().write(b"end\n")
             await ended.wait()
             tally.end = lambda: None
         running.terminate()

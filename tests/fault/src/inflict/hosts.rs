@@ -31,7 +31,7 @@ const MOST_OPEN_S: f64 = 2.0;
 /// A process that stood still is left alone for so long: the record shall tell what it does then.
 const REST: Duration = Duration::from_millis(300);
 
-/// What bodies do to their process, in so many of 1,200 tasks.
+/// Effects of bodies on their process, in so many of 1,200 tasks.
 const DEEDS: [(&str, &str, u32); 6] = [
     (EXECUTED, "hold", 3),
     (EXECUTED, "exit", 3),

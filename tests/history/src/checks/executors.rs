@@ -35,13 +35,13 @@ fn has_reason(history: &History, end: &ProcessEnd) -> bool {
         fault.pid.is_some() && [Some(controller.pid), controller.guardian].contains(&fault.pid)
     };
     // The process that the guardian had started may be the executor itself, of which the controller tells, too.
-    let told = |other: &ProcessEnd| {
+    let explained = |other: &ProcessEnd| {
         other.pid == end.pid && other.why != KILLED && other.at.abs_diff(end.at) <= BEFORE_NS
     };
     let limit = history.settings.self_termination_ms * 1_000_000;
     let mut faults = history.faults.iter().filter(|fault| fault.span.meets(since, end.at));
     faults.any(|fault| of_itself(fault) || of_its_host(fault))
-        || history.process_ends.iter().any(told)
+        || history.process_ends.iter().any(explained)
         || controller.died_between(end.at, end.at + TELLING_NS)
         || end.at.saturating_sub(controller.last_word(end.at)) >= limit
 }
