@@ -4,10 +4,12 @@ use std::collections::HashSet;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags, Signal};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
+use tuskline_sdk::Host;
 
 use super::environment::PROCESS;
 
@@ -50,6 +52,20 @@ pub struct Process {
     pub pid: u32,
     pub parent: u32,
     pub session: u32,
+    /// It was there by then: time since the machine's start, in steps of the kernel's ticks.
+    pub started_by: Duration,
+}
+
+impl Process {
+    /// Whether something that was asked for then, at the earliest, may have made it.
+    fn may_come_of(&self, asked: Option<Duration>) -> bool {
+        asked.is_some_and(|asked| asked < self.started_by)
+    }
+}
+
+/// Time since the machine's start, its sleep included.
+pub fn since_boot() -> Duration {
+    Duration::from_nanos(Host::clock_ns())
 }
 
 /// All processes.
@@ -69,7 +85,10 @@ pub fn stat(pid: u32) -> Option<Process> {
     }
     let parent = fields.next()?.parse().ok()?;
     let session = fields.nth(1)?.parse().ok()?;
-    Some(Process { pid, parent, session })
+    // The tick of its start may have begun before what it is compared with.
+    let ticks = fields.nth(15)?.parse::<u64>().ok()?.saturating_add(1);
+    let started_by = Duration::from_millis(ticks * 1000 / rustix::param::clock_ticks_per_second());
+    Some(Process { pid, parent, session, started_by })
 }
 
 /// Children of a process.
@@ -96,24 +115,29 @@ pub fn lineage(pid: u32, ancestor: u32) -> Option<Vec<u32>> {
 /// Ends what an executor has left behind, and returns whether there was anything. `guardian` has adopted
 /// them. `known` are the processes that the controller has started, other executors, and itself.
 ///
-/// A process belongs to the executor if it is in its session or has its mark in its environment. One of which
-/// nothing says to which executor it belongs ends with the first one that ends. While processes are `starting`, it
-/// may be one that is not known yet: it is looked at again. `all` processes were read before what is known.
+/// A process belongs to the executor if it is in its session or has its mark in its environment. One that belongs to
+/// no known executor ends with the first one that ends. If it is younger than the first request for a process that is
+/// open, it may be one that is not known yet, which has its own mark: it is looked at again. `all` processes were
+/// read before what is known.
 pub fn end_leftovers(
     all: &[Process],
     of: u32,
     guardian: u32,
     known: &HashSet<u32>,
-    starting: bool,
+    asked: Option<Duration>,
 ) -> bool {
     let mut theirs: HashSet<u32> = HashSet::new();
     let mut undecided = false;
     for process in all.iter().filter(|one| one.parent == guardian && !known.contains(&one.pid)) {
         let by_session = known.contains(&process.session) || process.session == of;
-        match by_session.then_some(process.session).or_else(|| mark(process.pid)) {
-            Some(owner) if owner != of && known.contains(&owner) => {}
-            None if starting => undecided = true,
-            _ => drop(theirs.insert(process.pid)),
+        let owner = by_session.then_some(process.session).or_else(|| mark(process.pid));
+        if owner == Some(of) {
+            theirs.insert(process.pid);
+        } else if owner.is_none_or(|owner| !known.contains(&owner)) {
+            match process.may_come_of(asked) {
+                true => undecided = true,
+                false => drop(theirs.insert(process.pid)),
+            }
         }
     }
     // Their children, and what of its own family the executor itself has not taken along.
@@ -168,3 +192,6 @@ pub fn own_program() -> io::Result<PathBuf> {
 fn pid_of(pid: u32) -> Option<Pid> {
     i32::try_from(pid).ok().and_then(Pid::from_raw)
 }
+
+#[cfg(test)]
+mod tests;

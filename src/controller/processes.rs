@@ -5,6 +5,8 @@
 //! again, and the controller ends.
 
 mod forks;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -61,13 +63,13 @@ pub struct Processes {
 struct State {
     /// Processes that were started for us, by the guardian.
     started: HashSet<u32>,
-    /// Requests to the guardian that are not answered.
-    spawning: usize,
+    /// Requests to the guardian that are not answered: when they were sent, since the machine's start.
+    spawning: Vec<Duration>,
     /// When an executor that had worked has ended last.
     worked_at: Option<Instant>,
     statuses: VecDeque<(u32, Ended)>,
-    /// Forks that were asked for and have not joined, by their lambdas.
-    forking: HashMap<Vec<String>, VecDeque<Instant>>,
+    /// Forks that were asked for and have not joined, by their lambdas: when, since the machine's start.
+    forking: HashMap<Vec<String>, VecDeque<Duration>>,
     /// No fork before then: the last one ended at once.
     fork_at: Option<Instant>,
     fork_pause: Duration,
@@ -77,6 +79,13 @@ struct State {
 impl State {
     fn status_of(&self, pid: u32) -> Option<Ended> {
         self.statuses.iter().find(|(ended, _)| *ended == pid).map(|(_, how)| *how)
+    }
+
+    /// The first request for a process that is open.
+    fn first_asked(&self) -> Option<Duration> {
+        let oldest = process::since_boot().saturating_sub(FORK);
+        let forking = self.forking.values().flatten().filter(|at| **at > oldest);
+        self.spawning.iter().chain(forking).min().copied()
     }
 }
 
@@ -158,20 +167,19 @@ impl Processes {
                 () = tokio::time::sleep(pause) => {}
                 () = self.draining.cancelled() => return,
             }
-            // Where its executor had work, its end has another reason than its command.
-            pause = match self.lock().worked_at {
-                Some(at) if at >= began => FIRST_PAUSE,
-                _ => LONGEST_PAUSE.min(pause * 2),
-            };
+            pause = pause_after(pause, began, self.lock().worked_at);
         }
     }
 
     async fn spawn(&self) -> std::io::Result<u32> {
-        self.lock().spawning += 1;
+        let asked = process::since_boot();
+        self.lock().spawning.push(asked);
         let Program { command, environment, .. } = self.program.clone();
         let spawned = self.link.spawn(command, environment).await;
         let mut state = self.lock();
-        state.spawning -= 1;
+        if let Some(at) = state.spawning.iter().position(|open| *open == asked) {
+            state.spawning.swap_remove(at);
+        }
         state.started.extend(spawned.as_ref().ok());
         spawned
     }
@@ -232,12 +240,12 @@ impl Processes {
     }
 
     /// A fork has joined, or was refused. Only then is it not waited for any more: it counts as an executor by now,
-    /// or another one would be forked beside it.
+    /// or another one would be forked beside it. Nothing says which request it answers: the oldest stay.
     pub fn has_come(&self, lambdas: &[Served]) {
         let mut names: Vec<String> = lambdas.iter().map(|served| served.name.clone()).collect();
         names.sort();
         if let Some(asked) = self.lock().forking.get_mut(&names) {
-            asked.pop_front();
+            asked.pop_back();
         }
     }
 
@@ -276,15 +284,14 @@ impl Processes {
         loop {
             // Before the look at what is known: one that was asked for by now is known then, or asked for still.
             let all = process::all();
-            let (mut known, starting) = {
+            let (mut known, asked) = {
                 let state = self.lock();
-                let forking = state.forking.values().flatten().any(|at| at.elapsed() < FORK);
-                (state.started.clone(), forking || state.spawning > 0)
+                (state.started.clone(), state.first_asked())
             };
             known.extend(self.hand_out.pids());
             known.insert(std::process::id());
             known.remove(&pid);
-            if !process::end_leftovers(&all, pid, self.guardian, &known, starting) {
+            if !process::end_leftovers(&all, pid, self.guardian, &known, asked) {
                 return;
             }
             if warned.elapsed() > Duration::from_secs(5) {
@@ -314,6 +321,15 @@ impl Processes {
             }
             gone.await;
         }
+    }
+}
+
+/// The pause before the next start but one. Where its executor had work, the end of a process has another reason
+/// than its command.
+fn pause_after(pause: Duration, began: Instant, worked_at: Option<Instant>) -> Duration {
+    match worked_at {
+        Some(at) if at >= began => FIRST_PAUSE,
+        _ => LONGEST_PAUSE.min(pause * 2),
     }
 }
 

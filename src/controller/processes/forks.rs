@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::{FORK, Processes};
+use crate::controller::process;
 use crate::controller::wire::{Fork, Forks, Served};
 
 impl Processes {
@@ -51,12 +52,12 @@ impl Processes {
         if let Some(at) = state.fork_at.filter(|at| *at > now) {
             return (Vec::new(), Some(at));
         }
-        let mut forks = Vec::new();
+        let (mut forks, asked_at) = (Vec::new(), process::since_boot());
         for ((names, wanted), alive) in groups.into_iter().zip(alive) {
             let asked = state.forking.entry(names.clone()).or_default();
-            asked.retain(|at| now.duration_since(*at) < FORK);
+            asked.retain(|at| asked_at.saturating_sub(*at) < FORK);
             let missing = wanted.saturating_sub(alive + asked.len());
-            asked.extend(std::iter::repeat_n(now, missing));
+            asked.extend(std::iter::repeat_n(asked_at, missing));
             forks.extend(std::iter::repeat_n(Fork { lambdas: names }, missing));
         }
         (forks, Some(now + FORK))
