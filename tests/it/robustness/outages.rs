@@ -203,6 +203,46 @@ async fn a_registration_that_is_answered_after_t_is_not_taken() {
     running.stop().await;
 }
 
+/// The former primary of a failover may still run, and end a worker that it has not heard of for a lease. Here a view
+/// hides the executor from the sessions that claim so far.
+#[tokio::test]
+async fn a_worker_goes_on_where_only_its_old_connections_count_it_as_dead() {
+    let db = Db::with_lambda("work").await;
+    let lambda = Lambda::named("work", async |_: Value, _: Context| Outcome::Success(None));
+    let worker = Running::start(&db, mortal(), vec![lambda]);
+    let first = db.schedule("work").await;
+    db.until_status(first, "success").await;
+    db.run(
+        "create table public.former_sessions as
+           select pid from pg_stat_activity where datname = current_database() and query ~ 'exchange';
+         alter table tuskline_core.live_executor rename to live_executor_here;
+         create view tuskline_core.live_executor as
+           select * from tuskline_core.live_executor_here
+            where pg_backend_pid() not in (select pid from public.former_sessions);
+         grant select on public.former_sessions to public",
+    )
+    .await;
+    let sessions: i64 = db.one("select count(*) from public.former_sessions").await;
+    assert!(sessions > 0);
+    let second = db.schedule("work").await;
+    db.until_status(second, "success").await;
+    let live = "select count(*) from pg_stat_activity join public.former_sessions using (pid)";
+    assert!(db.one::<i64>(live).await < sessions, "it has closed the one that it asked");
+    assert_eq!(db.one::<i64>("select count(*) from tuskline.executor").await, 1);
+    // A new connection is believed.
+    db.run(
+        "drop view tuskline_core.live_executor;
+            create view tuskline_core.live_executor as
+              select * from tuskline_core.live_executor_here where executor_id <> (
+                select min(executor_id) from tuskline.executor)",
+    )
+    .await;
+    let third = db.schedule("work").await;
+    db.until_status(third, "success").await;
+    assert_eq!(db.one::<i64>("select count(*) from tuskline.executor").await, 2);
+    worker.stop().await;
+}
+
 #[tokio::test]
 async fn a_frozen_worker_without_a_body_registers_again_when_it_wakes() {
     let db = Db::with_lambda("work").await;

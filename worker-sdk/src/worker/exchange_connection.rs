@@ -177,29 +177,36 @@ impl ExchangeConnection {
         plan: &ExchangePlan,
     ) -> Result<Reply, ConnectionError> {
         let opener = &self.db.opener;
-        let session = match open.take() {
-            Some(session) if !session.is_closed() => session,
-            _ => open_session(opener).await?,
-        };
-        let (request, began) = (plan.request(), Instant::now());
-        match timeout(opener.limit, session.exchange(self.db.executor, &request)).await {
-            Ok(Ok(reply)) => {
-                self.controller.statistics.exchanged(began.elapsed());
-                *open = Some(session);
-                Ok(reply)
-            }
-            Ok(Err(error)) => {
-                if queues_not_rebuilt(&error)
-                    && let Err(error) =
-                        recover(&opener.address, opener.role.as_ref(), opener.limit).await
-                {
-                    return Err(ConnectionError::from(error.to_string().as_str()));
+        let request = plan.request();
+        loop {
+            let reused = open.take().filter(|session| !session.is_closed());
+            let is_new = reused.is_none();
+            let session = match reused {
+                Some(session) => session,
+                None => open_session(opener).await?,
+            };
+            let began = Instant::now();
+            match timeout(opener.limit, session.exchange(self.db.executor, &request)).await {
+                // A former primary may say so that still runs, and a new connection begins with a heartbeat.
+                Ok(Ok(reply)) if !reply.alive && !is_new => {}
+                Ok(Ok(reply)) => {
+                    self.controller.statistics.exchanged(began.elapsed());
+                    *open = Some(session);
+                    return Ok(reply);
                 }
-                // The session is dropped, and its errors with it.
-                Err(error.into())
+                Ok(Err(error)) => {
+                    if queues_not_rebuilt(&error)
+                        && let Err(error) =
+                            recover(&opener.address, opener.role.as_ref(), opener.limit).await
+                    {
+                        return Err(ConnectionError::from(error.to_string().as_str()));
+                    }
+                    // The session is dropped, and its errors with it.
+                    return Err(error.into());
+                }
+                // The session is dropped: the next call must not read a late answer.
+                Err(_) => return Err(ConnectionError::no_answer()),
             }
-            // The session is dropped: the next call must not read a late answer.
-            Err(_) => Err(ConnectionError::no_answer()),
         }
     }
 }

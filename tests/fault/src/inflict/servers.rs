@@ -85,7 +85,7 @@ pub async fn fail_over(stage: &Stage, fault: Planned) -> Done {
     drop(server);
     writer.note(Event::Database { edge: Edge::End, why: kind });
     old.thaw();
-    tokio::time::sleep(Duration::from_millis(2_500)).await;
+    old.acknowledge_nothing(Duration::from_millis(2_500)).await?;
     old.stop(Stop::Immediate).await?;
     if drops {
         stage.server.read().await.drop_unlogged_tables(DATABASE).await?;

@@ -39,6 +39,8 @@ impl Server {
              where application_name = '{name}' and state = 'streaming'"
         );
         self.ask_until(&query, "sync", FOLLOW_LIMIT).await?;
+        // Commits wait from when the checkpointer has read the setting, which may be later.
+        self.session("postgres").await?.batch_execute("checkpoint").await?;
         Ok(standby)
     }
 
@@ -93,6 +95,20 @@ impl Server {
         ensure!(promoted == "t", "{} cannot be promoted", self.name);
         self.ask_until("select pg_is_in_recovery()", "f", FOLLOW_LIMIT).await?;
         Ok(started.elapsed())
+    }
+
+    /// Checks that this former primary acknowledges no commit, for as long as `during`.
+    ///
+    /// # Errors
+    /// When it acknowledges one, or cannot be asked.
+    pub async fn acknowledge_nothing(&self, during: Duration) -> Result<()> {
+        let session = self.session("postgres").await?;
+        let commit = session.execute("select pg_logical_emit_message(true, 'probe', '')", &[]);
+        match tokio::time::timeout(during, commit).await {
+            Ok(Ok(_)) => bail!("{} acknowledges commits that its standby does not have", self.name),
+            Ok(Err(error)) => Err(error.into()),
+            Err(_) => Ok(()),
+        }
     }
 
     /// Drops every unlogged table of a database that a plain DROP drops, as some platforms do at a promotion.
