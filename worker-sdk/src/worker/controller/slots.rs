@@ -44,7 +44,8 @@ struct LambdaSlots {
     executors: usize,
     /// Its queues, highest priority first.
     queues: Vec<usize>,
-    attempt_timeout: Duration,
+    /// Deadline and grace. None: of a host, which ends the task's process, and must not leave others to its guardian.
+    overdue_after: Option<Duration>,
 }
 
 struct QueueSlots {
@@ -87,7 +88,8 @@ impl Slots {
             usage: Usage::new(served.lambda.slots.unwrap_or(config.slots)),
             executors: 0,
             queues: served.queues.clone(),
-            attempt_timeout: served.attempt_timeout,
+            overdue_after: (!served.lambda.hosted)
+                .then(|| served.attempt_timeout + config.cancel_grace * 2),
         });
         let queues = queues.iter().map(|served| QueueSlots {
             lambda: served.lambda,
@@ -232,10 +234,8 @@ impl Slots {
 
     /// A task whose body did not end although its deadline and grace have passed.
     pub(super) fn overdue(&self, now: Instant) -> Option<i64> {
-        let grace = self.config.cancel_grace * 2;
         self.running.iter().find_map(|(attempt, running)| {
-            let lambda = self.queues[running.queue].lambda;
-            let limit = self.lambdas[lambda].attempt_timeout + grace;
+            let limit = self.lambdas[self.queues[running.queue].lambda].overdue_after?;
             (now.duration_since(running.started_at) > limit).then_some(attempt.task)
         })
     }

@@ -69,3 +69,18 @@ async fn an_executor_whose_task_goes_back_takes_the_next_one() {
     controller.abandon(0, second);
     assert_eq!(work(&controller).task, 3);
 }
+
+#[tokio::test]
+async fn only_a_task_that_runs_in_this_process_is_overdue() {
+    for hosted in [false, true] {
+        let lambda = Lambda { hosted, ..lambda("work") };
+        let (controller, _requests) = serving_these(config(), vec![lambda]);
+        claim(&controller, 7, 0, &[1]).await;
+        work(&controller);
+        // Its deadline is a minute.
+        let grace = 2 * controller.config.cancel_grace;
+        let after = |seconds| Instant::now() + Duration::from_secs(seconds) + grace;
+        assert_eq!(controller.overdue(after(50)), None);
+        assert_eq!(controller.overdue(after(61)), (!hosted).then_some(1));
+    }
+}
