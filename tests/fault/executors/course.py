@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import functools
 import json
+import mmap
 import os
 import signal
 import subprocess
@@ -26,8 +28,9 @@ _ORDER = json.loads(os.environ["TUSKLINE_FAULT_ORDER"])
 _GUARDIAN = int(os.environ["TUSKLINE_GUARDIAN"])
 #: As in role/body.rs.
 _DIRECTORIES = 256
-#: More memory than a kill gives back at once: the time that this takes is the neighbours' to wait.
-_BALLAST = 384 << 20
+#: A process ends when the kernel has taken off each of its pages. These are one piece of memory, again and again.
+_PIECE = 32 << 20
+_PIECES = 256
 #: A lambda's limit is lower by far.
 _FEAST = 1 << 30
 #: Lives until its executor ends. Where the guardian is killed, nothing else ends it.
@@ -124,11 +127,18 @@ def _leave(file: int) -> None:
     subprocess.run(["sh", "-c", command], pass_fds=(file,), check=True)
 
 
+@functools.cache
+def _take_long_to_end() -> list[mmap.mmap]:
+    """From a kill to the end of this process, 50 ms and more pass. The attempts in it must wait for the end."""
+    file = os.memfd_create("ballast")
+    os.ftruncate(file, _PIECE)
+    return [mmap.mmap(file, _PIECE, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE) for _ in range(_PIECES)]
+
+
 def _hold() -> None:
     """Holds the interpreter's lock in C code, past any deadline."""
-    ballast = b"\1" * _BALLAST
+    _take_long_to_end()
     sum(range(10**11))
-    del ballast
 
 
 def _eat() -> None:
@@ -149,6 +159,7 @@ async def executed(payload: Any, context: Context) -> None:
 @tusk("executed_long")
 def executed_long(payload: Any, context: Context) -> None:
     """It does not ask whether it shall stop."""
+    _take_long_to_end()
     with _Body(payload, context) as body:
         time.sleep(body.seconds)
         body.ended = "success"

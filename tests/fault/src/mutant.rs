@@ -33,7 +33,8 @@ pub struct Mutant {
     pub workers: usize,
     /// In lambda `slow`, a task in so many takes longer than a lease.
     pub long_one_in: u32,
-    /// Among single tasks, one in so many kills its worker; 0: none does.
+    /// Among single tasks, one in so many kills its worker; among those of hosts, it has its process
+    /// killed. 0: none does.
     pub pill_one_in: u32,
 }
 
@@ -240,6 +241,9 @@ pub const MUTANTS: [Mutant; 20] = [
         name: "release_before_pidfd",
         flaw: "the neighbours of an attempt go back before its process has ended",
         compiled: true,
+        // Many processes are killed that run others' bodies, and other executors have free slots for these.
+        pill_one_in: 100,
+        long_one_in: 50,
         caught_by: &["I9"],
         ..HOSTS
     },

@@ -33,7 +33,7 @@ const REST: Duration = Duration::from_millis(300);
 
 /// Effects of bodies on their process, in so many of 1,200 tasks.
 const DEEDS: [(&str, &str, u32); 6] = [
-    (EXECUTED, "hold", 3),
+    (EXECUTED, "hold", 2),
     (EXECUTED, "exit", 3),
     (EXECUTED, "signal", 3),
     (EXECUTED, "leave", 2),
@@ -151,6 +151,9 @@ fn draw(scale: &Scale, op: u64, rng: &mut fastrand::Rng) -> (&'static str, Value
     if rng.u32(0..scale.long_one_in) == 0 {
         let ms = rng.u64(2_200..scale.long_most_ms);
         return (EXECUTED_LONG, json!({"op": op, "n": 0, "ms": ms}));
+    }
+    if scale.pill_one_in > 0 && rng.u32(0..scale.pill_one_in) == 0 {
+        return (EXECUTED, json!({"op": op, "n": 0, "ms": 1, "what": "hold"}));
     }
     let mut lot = rng.u32(0..OF);
     for (lambda, what, share) in DEEDS {
