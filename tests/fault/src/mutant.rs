@@ -53,9 +53,10 @@ const PLAIN: Mutant = Mutant {
     pill_one_in: 0,
 };
 
-/// Flaws of host controllers: of executors, with no other worker beside them.
+/// Flaws of host controllers: of executors, with no other worker beside them. There are so few long bodies that
+/// other executors have free slots for what goes back: two bodies of a task meet at once, or never.
 const HOSTS: Mutant =
-    Mutant { phases: &[ENDED_EXECUTORS], percent: 100, workers: 0, long_one_in: 20, ..PLAIN };
+    Mutant { phases: &[ENDED_EXECUTORS], percent: 100, workers: 0, long_one_in: 50, ..PLAIN };
 
 /// Timings without any margin, and with patience for answers that take 2.4 s. A worker that counts
 /// T from such an answer outlives L by more than two seconds.
@@ -234,6 +235,9 @@ pub const MUTANTS: [Mutant; 20] = [
         flaw: "executors run on when their controller stands still past its lease",
         compiled: true,
         phases: &[FROZEN_CONTROLLERS],
+        // Bodies that go on for ever in a process that nothing ends.
+        pill_one_in: 100,
+        percent: 150,
         caught_by: &["I9"],
         ..HOSTS
     },
@@ -241,9 +245,8 @@ pub const MUTANTS: [Mutant; 20] = [
         name: "release_before_pidfd",
         flaw: "the neighbours of an attempt go back before its process has ended",
         compiled: true,
-        // Many processes are killed that run others' bodies, and other executors have free slots for these.
+        // Many processes are killed that run bodies of others.
         pill_one_in: 100,
-        long_one_in: 50,
         caught_by: &["I9"],
         ..HOSTS
     },
