@@ -6,6 +6,7 @@
 
 pub(crate) mod arguments;
 mod bodies;
+mod body;
 pub(crate) mod builder;
 pub(crate) mod config;
 mod connections;

@@ -2,7 +2,6 @@
 //! lambdas that need no queue (`tuskline-testing`).
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
@@ -10,15 +9,14 @@ use serde::Serialize;
 use crate::client::Client;
 use crate::client::new_task::NewTask;
 use crate::error::Error;
-use crate::task::{Fence, TaskId};
 use crate::worker::bodies::BodyGuard;
+use crate::worker::body::context_of;
 use crate::worker::context::Context;
-use crate::worker::context::Inner;
 use crate::worker::data::DataMap;
 use crate::worker::lambda::Lambda;
 use crate::worker::layer::Attempt;
 use crate::worker::outcome::Outcome;
-use crate::worker::work::checked_output;
+use crate::worker::work::{Work, checked_output};
 
 /// The value of [`Context::deadline`]: the default `attempt_timeout` from now. Nothing ends the body then.
 const DEADLINE: Duration = Duration::from_secs(300);
@@ -41,22 +39,23 @@ impl Lambda {
         let task = NewTask::new(&*self.name, payload);
         let payload = task.checked()?.to_owned();
         (self.check)(data)?;
-        let inner = Inner {
-            lambda: Arc::clone(&self.name),
-            task: TaskId(0),
-            fence: Fence(0),
+        let mut work = Work {
+            task: 0,
+            fence: 0,
             attempt,
+            crashes: 0,
+            counts: 0,
+            first_start: true,
+            waited: Duration::ZERO,
+            claimed_at: Instant::now(),
             collection: None,
             traceparent: task.traceparent.clone(),
-            waited: Duration::ZERO,
-            crashes: 0,
-            deadline: Instant::now() + DEADLINE,
+            payload: String::new(),
             stop: Arc::default(),
-            may_have_checkpoint: AtomicBool::new(false),
-            client: client.clone(),
-            data: Arc::new(data.clone()),
-            _running: BodyGuard::alone(),
+            crash: None,
         };
+        let (data, alone) = (Arc::new(data.clone()), BodyGuard::alone());
+        let inner = context_of(self, &mut work, DEADLINE, client, &data, alone);
         let context = Context { inner: Arc::new(inner) };
         Ok(match self.body.run(Attempt { payload, context }).await {
             Outcome::Success(Some(output)) => match checked_output(output) {
