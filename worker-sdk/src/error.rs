@@ -14,7 +14,7 @@ use tokio_postgres::error::SqlState;
 pub use code::Code;
 pub use tls_refusal::TlsRefusal;
 
-type Source = Box<dyn std::error::Error + Send + Sync>;
+pub(crate) type Source = Box<dyn std::error::Error + Send + Sync>;
 
 /// Why a call failed.
 ///

@@ -12,7 +12,15 @@ fn the_public_api_is_the_one_that_is_listed() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("api");
     let documented = Command::new(env!("CARGO"))
-        .args(["rustdoc", "--quiet", "-p", "tuskline-sdk", "--features", "sqlx,otlp", "--lib"])
+        .args([
+            "rustdoc",
+            "--quiet",
+            "-p",
+            "tuskline-sdk",
+            "--features",
+            "sqlx,otlp,executor",
+            "--lib",
+        ])
         .arg("--target-dir")
         .arg(&target)
         .args(["--", "-Z", "unstable-options", "--output-format", "json"])

@@ -56,6 +56,8 @@ pub(crate) fn context_of(
         deadline: Instant::now() + limit,
         stop: Arc::clone(&work.stop),
         may_have_checkpoint: AtomicBool::new(!work.first_start),
+        #[cfg(feature = "executor")]
+        process: None,
         client: client.clone(),
         data: Arc::clone(data),
         _running: running,

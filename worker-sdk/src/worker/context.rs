@@ -42,6 +42,9 @@ pub(crate) struct Inner {
     pub stop: Arc<Stop>,
     /// This attempt or an earlier one may have kept a checkpoint.
     pub may_have_checkpoint: AtomicBool,
+    /// A host controller runs this process.
+    #[cfg(feature = "executor")]
+    pub process: Option<Arc<super::process::Handed>>,
     pub client: Client,
     pub data: Arc<DataMap>,
     /// Code that keeps the context counts as a part of the body.

@@ -90,6 +90,8 @@ impl Lambda {
             slots: Some(0),
             bounds: Vec::new(),
             blocking: false,
+            #[cfg(feature = "executor")]
+            memory_mib: None,
             hosted: true,
             check: |_| Ok(()),
         }

@@ -42,6 +42,8 @@ pub struct Lambda {
     /// Bounds within these, for some priorities.
     pub(crate) bounds: Vec<(Priority, usize)>,
     pub(crate) blocking: bool,
+    #[cfg(feature = "executor")]
+    pub(crate) memory_mib: Option<u64>,
     /// Its attempts run in other processes: see [`Host`](crate::worker::host::Host).
     pub(crate) hosted: bool,
     /// Whether the worker has the values that it takes.
@@ -133,13 +135,28 @@ impl Lambda {
 
     fn of(name: &str, body: Body, check: fn(&DataMap) -> Result<(), Error>) -> Self {
         let (slots, bounds) = (None, Vec::new());
-        Self { name: name.into(), body, slots, bounds, blocking: false, hosted: false, check }
+        Self {
+            name: name.into(),
+            body,
+            slots,
+            bounds,
+            blocking: false,
+            #[cfg(feature = "executor")]
+            memory_mib: None,
+            hosted: false,
+            check,
+        }
     }
 
     setters! {
         /// How many executions of it may run at once in this process. At least 1; default
         /// [`WorkerConfig::slots`](crate::WorkerConfig).
         slots(slots: usize) = Some(slots);
+
+        /// In a process of a host controller (`tuskline controller`): the process is ended when it holds more memory
+        /// than so many MiB while a task of this lambda is in hand. A worker without such a controller ignores it.
+        #[cfg(feature = "executor")]
+        memory_mib(mib: u64) = Some(mib);
     }
 
     /// How many of its slots tasks of one priority may hold at once; default all. Bounding `Low`

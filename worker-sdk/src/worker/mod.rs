@@ -31,6 +31,8 @@ mod outage_log;
 pub(crate) mod outcome;
 mod perform;
 mod pooler;
+#[cfg(feature = "executor")]
+mod process;
 mod progress;
 mod pulse;
 mod registered;
@@ -104,6 +106,10 @@ impl Worker {
     /// body has not stopped in time, or goes on although it was told to stop and `cancel_grace` is over,
     /// the process ends instead.
     ///
+    /// With the feature `executor`, in a process that `tuskline controller` has started (`TUSKLINE_SOCKET` is set), it
+    /// joins that controller instead, and runs what it is handed. Registration, heartbeats and metrics are the
+    /// controller's then.
+    ///
     /// It serves the lambdas on which its role has the right `work`, and logs those that it leaves out. When a
     /// right is revoked it stops its bodies and registers again for what is left. With nothing left it waits.
     ///
@@ -134,6 +140,10 @@ impl Worker {
                 });
             }
             None => shutdown::on_signal(self.shutdown.clone()).map_err(Error::unavailable)?,
+        }
+        #[cfg(feature = "executor")]
+        if let Some(socket) = process::socket() {
+            return process::run(&self, &client, socket).await;
         }
         #[cfg(feature = "metrics")]
         if let Some(address) = self.metrics {

@@ -22,6 +22,10 @@ impl Context {
     /// [`Fenced`](crate::ErrorKind::Fenced): the attempt is over. [`Invalid`](crate::ErrorKind::Invalid): not
     /// 0 to 100 percent. Else as [`Client::schedule`].
     pub async fn progress(&self, percent: f32, message: &str) -> Result<(), Error> {
+        #[cfg(feature = "executor")]
+        if let Some(process) = &self.inner.process {
+            return process.progress(percent, message);
+        }
         let Inner { task, fence, .. } = *self.inner;
         self.inner.client.set_progress(task, fence, Some((percent, message)), None).await
     }
@@ -32,12 +36,16 @@ impl Context {
     /// As [`Context::progress`]; [`Invalid`](crate::ErrorKind::Invalid): larger than 1 MiB, or nests deeper
     /// than 64.
     pub async fn save(&self, checkpoint: &impl Serialize) -> Result<(), Error> {
-        let Inner { task, fence, .. } = *self.inner;
         let text = serde_json::to_string(checkpoint).map_err(no_progress)?;
         json::check_depth(&text).map_err(|depth| {
             let limit = json::DEPTH_MAX;
             no_progress(format!("a checkpoint nests at most {limit} deep, got {depth}"))
         })?;
+        #[cfg(feature = "executor")]
+        if let Some(process) = &self.inner.process {
+            return process.save(&text).await;
+        }
+        let Inner { task, fence, .. } = *self.inner;
         self.inner.may_have_checkpoint.store(true, Ordering::Relaxed);
         self.inner.client.set_progress(task, fence, None, Some(&text)).await
     }
@@ -48,6 +56,11 @@ impl Context {
     /// # Errors
     /// As [`Client::status`]; [`Invalid`](crate::ErrorKind::Invalid): it is no `T`.
     pub async fn checkpoint<T: DeserializeOwned>(&self) -> Result<Option<T>, Error> {
+        #[cfg(feature = "executor")]
+        if let Some(process) = &self.inner.process {
+            let text = process.checkpoint();
+            return text.map(|text| serde_json::from_str(&text).map_err(no_progress)).transpose();
+        }
         if !self.inner.may_have_checkpoint.load(Ordering::Relaxed) {
             return Ok(None);
         }
