@@ -265,9 +265,8 @@ end $$;
 comment on function tuskline_core.check_manner(tuskline.operation) is
   'Refuses (TK003, TK004, TK029) an invalid rate, canary, payload or reason of an operation.';
 
--- Counts the tasks that an operation with these arguments would change now.
--- It reads what the operation would read. A purge may change fewer tasks: the count includes those
--- that it spares because another task, a session or a redrive needs them.
+-- Counts the tasks that an operation with these arguments would change now. A purge may change
+-- fewer: the count includes those that it spares because a task, session or redrive needs them.
 create or replace function tuskline.preview_operation(
   p_action       text,
   p_lambda       text        default null,
