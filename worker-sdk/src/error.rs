@@ -181,6 +181,11 @@ impl Error {
             kind if sqlstate == "25006" => {
                 Self::new(kind, "this server is a standby: it only reads")
             }
+            // `migrate` has replaced it in this moment. Nothing was done.
+            _ if sqlstate == "XX000" && text.starts_with("cache lookup failed for function") => {
+                let text = format!("an upgrade has replaced a function meanwhile ({text})");
+                Self::new(ErrorKind::Unavailable, text).hinting("make the call again")
+            }
             kind if sqlstate == "23514" => Self::new(kind, text).hinting(
                 "the table of a queue is missing: `tuskline serve` makes it again in seconds; \
                  if it does not, run `tuskline repair`",

@@ -84,3 +84,14 @@ fn only_an_unavailable_database_is_retryable() {
     assert_eq!(refused.to_string(), "TK002 invalid_name: got \"A\"");
     assert_eq!((refused.sqlstate(), refused.code()), (Some("TK002"), Some(Code::InvalidName)));
 }
+
+/// A call that meets the moment in which `migrate` replaces functions has done nothing, and may be made again.
+#[test]
+fn a_call_that_misses_a_replaced_function_can_be_repeated() {
+    let text = "cache lookup failed for function 17079";
+    let error = Error::of_server("XX000", text, None, ErrorKind::Unknown);
+    assert!(error.is_retryable(), "{error}");
+    let other =
+        Error::of_server("XX000", "cache lookup failed for type 7", None, ErrorKind::Unknown);
+    assert!(!other.is_retryable(), "{other}");
+}
