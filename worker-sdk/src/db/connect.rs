@@ -61,6 +61,11 @@ impl Session {
         self.uncertain.count()
     }
 
+    /// Waits until the connection has ended: the server closed it, or it broke.
+    pub(crate) async fn ended(&mut self) {
+        self._held.closed().await;
+    }
+
     /// Sets this role for each call from now on.
     pub(crate) fn act_as(&mut self, role: Option<&Arc<str>>) {
         self.role = role.cloned();

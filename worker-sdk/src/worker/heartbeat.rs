@@ -47,6 +47,10 @@ impl Heartbeat {
                         () = tokio::time::sleep(period) => {}
                         () = self.beat_now.notified() => {}
                         () = self.unwanted() => {}
+                        () = ended(&mut session) => {
+                            self.db.opener.connections.heartbeat_answered(false);
+                            tokio::time::sleep(backoff.rest()).await;
+                        }
                     }
                 }
                 Err(error) => {
@@ -129,5 +133,14 @@ impl Heartbeat {
                 db.control.report(&report).await;
             }
         });
+    }
+}
+
+/// Waits until the heartbeat's connection has ended. A lost one is noticed here, not with the next beat:
+/// until then the other connections would be opened first.
+async fn ended(held: &mut Option<Session>) {
+    match held {
+        Some(session) => session.ended().await,
+        None => std::future::pending().await,
     }
 }
