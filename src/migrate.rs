@@ -11,6 +11,7 @@
 
 mod installed;
 mod plan;
+mod recreate;
 mod sources;
 mod statements;
 mod tables;
@@ -25,6 +26,7 @@ use tokio_postgres::{Client, Transaction};
 use tuskline_sdk::Address;
 
 use self::installed::{is_current, later};
+use self::recreate::renew_file;
 use self::sources::{CLEAR, FUNCTIONS, INSTALL, REMEMBER, RENAME, SWEEP, Source, digest};
 use crate::session::{Deadlines, Session};
 use crate::store::guard;
@@ -66,7 +68,7 @@ pub enum Functions {
     Unchanged,
     /// Installed, or replaced in place.
     Replaced,
-    /// Dropped and created again, because one of them returns something else now.
+    /// Replaced, those that return something else now dropped and created again.
     Recreated,
     /// They are a later set of the same major version, with which this binary works. Nothing was changed.
     Newer,
@@ -223,7 +225,7 @@ async fn untouched(client: &Client, later: i32, cell: Option<u8>) -> Result<Repo
     Ok(Report { applied: Vec::new(), functions: Functions::Newer, schema_version: later })
 }
 
-/// Replaces the functions if their digest differs. In place when the server allows it; else dropped and created again.
+/// Replaces the functions if their digest differs. In place where the server allows it; else dropped and created again.
 async fn migrate_functions(
     client: &mut Client,
     functions: &[Source],
@@ -275,13 +277,13 @@ async fn renew(
         apply(&transaction, CLEAR).await?;
     }
     for &function in functions {
-        apply(&transaction, function).await?;
+        renew_file(&transaction, function, way).await?;
     }
     put_time_zones(&transaction).await?;
     apply(&transaction, SWEEP).await?;
     // Before the segments are made, which are those of the cell.
     set_cell(transaction.client(), cell).await?;
-    apply(&transaction, INSTALL).await?;
+    renew_file(&transaction, INSTALL, way).await?;
     transaction.execute("delete from tuskline_core.stamp", &[]).await?;
     let stamp = "insert into tuskline_core.stamp (schema_version, digest, applied_by, applied_at) \
         values ($1, $2, $3, tuskline.clock())";
@@ -317,7 +319,10 @@ fn zone_names() -> impl Iterator<Item = &'static str> {
     chrono_tz::TZ_VARIANTS.iter().map(|zone| zone.name())
 }
 
-async fn apply(transaction: &Transaction<'_>, (name, text): Source) -> Result<(), Error> {
+async fn apply(
+    transaction: &Transaction<'_>,
+    (name, text): (&'static str, &str),
+) -> Result<(), Error> {
     transaction.batch_execute(text).await.map_err(|source| Error::File { name, source })
 }
 

@@ -19,11 +19,11 @@ end $$;
 
 revoke all on all tables in schema tuskline, tuskline_core from public;
 revoke all on all sequences in schema tuskline, tuskline_core from public;
-select tuskline_core.close_functions(), tuskline_core.note_rights();
 
 -- migrate has called set_cell before this file, so the segments are those of the cell.
 -- rebuild_queues runs first: all code takes the guards in the order recovery, segments, queues.
 select tuskline.rebuild_queues();
 select tuskline.add_segments();
 select tuskline_core.make_leaf_verbs();
+select tuskline_core.close_functions(), tuskline_core.note_rights();
 select tuskline.grant_verbs();

@@ -1,9 +1,10 @@
--- Drops every view, and every function on which no object depends.
+-- Drops every view.
 --
--- migrate runs it only if a function cannot be replaced in place: `create or replace` cannot change
--- what a function returns. A session in the middle of a call may miss a function for a moment.
--- Functions with dependent objects stay and are replaced in place. Examples are the function of the
--- trigger (route), the clock in column defaults, and functions in a user's own views.
+-- migrate runs it only if a function or a view cannot be replaced in place: `create or replace`
+-- changes neither the columns of a view nor what a function returns, and such a function cannot be
+-- dropped while a view reads it. migrate then drops each such function alone. A function with
+-- other dependent objects stays and is replaced in place. Examples are the function of the trigger
+-- (route), the clock in column defaults, and functions in a user's own views.
 do $$
 declare
   r record;
@@ -15,13 +16,5 @@ begin
               and c.relkind = 'v'
            having count(*) > 0 loop
     execute format('drop view %s', r.names);
-  end loop;
-  for r in select p.oid::regprocedure as name
-             from pg_proc p
-            where p.pronamespace in ('tuskline'::regnamespace, 'tuskline_core'::regnamespace)
-              and not exists (
-                select from pg_depend d
-                 where d.refclassid = 'pg_proc'::regclass and d.refobjid = p.oid) loop
-    execute format('drop routine %s', r.name);
   end loop;
 end $$;

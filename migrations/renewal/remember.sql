@@ -2,8 +2,6 @@
 --
 -- A function that is dropped and created again loses its grants. The list is kept in a setting of
 -- this transaction (tuskline.grants); sweep.sql reads it and grants them again.
--- A function whose parameter or answer has a former name is dropped at the end, because `create or
--- replace` cannot rename it.
 select set_config('tuskline.grants', coalesce(jsonb_agg(g)::text, '[]'), true)
   from (select p.proname as name, null as attribute, 'function' as kind,
                a.privilege_type as privilege, a.grantee::regrole::text as grantee
@@ -22,14 +20,3 @@ select set_config('tuskline.grants', coalesce(jsonb_agg(g)::text, '[]'), true)
                cross join aclexplode(t.attacl) a
          where c.relnamespace in ('tuskline'::regnamespace, 'tuskline_core'::regnamespace)
            and c.relkind = 'v' and a.grantee not in (0, c.relowner)) g;
-do $$
-declare
-  r record;
-begin
-  for r in select p.oid::regprocedure as name
-             from pg_proc p
-            where p.pronamespace in ('tuskline'::regnamespace, 'tuskline_core'::regnamespace)
-              and p.proargnames && '{trouble,p_trouble}' loop
-    execute format('drop routine %s', r.name);
-  end loop;
-end $$;

@@ -2,6 +2,9 @@
 --
 -- Such a function has left the set, or is the old signature of one that gained a parameter. An old
 -- signature would make each call ambiguous. Functions with dependent objects stay.
+-- A function that it wrote has an age of 0, or less if a subtransaction wrote it.
+-- The functions of segments and queues stay: each claim and each result calls them, and install.sql
+-- writes them in place.
 -- The grants that remember.sql saved are restored by name, for every signature of that name. The
 -- grant on a column that has gone goes with it.
 do $$
@@ -12,7 +15,8 @@ begin
   for r in select p.oid::regprocedure as name
              from pg_proc p
             where p.pronamespace in ('tuskline'::regnamespace, 'tuskline_core'::regnamespace)
-              and p.xmin::text <> pg_current_xact_id()::xid::text
+              and age(p.xmin) > 0
+              and p.proname !~ '^(pop|(pop|take|end)_[0-9]+)$'
               and not exists (
                 select from pg_depend d
                  where d.refclassid = 'pg_proc'::regclass and d.refobjid = p.oid) loop

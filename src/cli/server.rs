@@ -89,7 +89,7 @@ fn text_of(report: &migrate::Report) -> String {
         }
         Functions::Unchanged => "unchanged",
         Functions::Replaced => "installed",
-        Functions::Recreated => "dropped and created again",
+        Functions::Recreated => "replaced; some were dropped and created again",
     };
     let tables = match report.applied.as_slice() {
         [] => "unchanged".to_owned(),

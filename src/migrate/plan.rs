@@ -71,8 +71,8 @@ pub async fn plan(address: impl Into<Address>) -> Result<Plan, Error> {
     Ok(Plan { found: stamp.map(|(set, _)| set), schema_version: SCHEMA_VERSION, steps })
 }
 
-/// The statement that runs first if a function cannot be replaced in place, because it returns something
-/// else now. It takes no lock that the step does not take.
+/// The statement that runs first if a function or view cannot be replaced in place, because it returns something
+/// else now. Each such function is dropped before it is created. It takes no lock that the step does not take.
 pub const WHEN_RECREATED: &str = CLEAR.1;
 
 async fn step(client: &Client, name: String, texts: &[&'static str]) -> Result<Step, Error> {

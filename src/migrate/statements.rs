@@ -98,6 +98,12 @@ pub fn kind(statement: &str) -> String {
     }
 }
 
+/// The function or procedure that a statement creates, with its schema.
+pub(super) fn function(statement: &str) -> &str {
+    let name = statement.split_whitespace().nth(4).unwrap_or_default();
+    name.split('(').next().unwrap_or_default()
+}
+
 /// The locks that a statement takes on relations that are there already.
 pub fn locks(statement: &str) -> Vec<(Mode, String)> {
     let words: Vec<&str> = statement
@@ -179,6 +185,13 @@ mod tests {
         ] {
             assert_eq!(kind(statement), expected);
         }
+    }
+
+    #[test]
+    fn the_function_is_named_with_its_schema() {
+        let statement = "create or replace function tuskline_core.make_pop(p_queue integer)";
+        assert_eq!(function(statement), "tuskline_core.make_pop");
+        assert_eq!(function("create or replace procedure a.b () as"), "a.b");
     }
 
     #[test]

@@ -84,8 +84,23 @@ async fn functions_follow_their_texts_and_keep_their_grants() {
     tell(&config, "create role app; grant execute on function tuskline.version() to app").await;
     assert_eq!(with_version(&config, "", "integer").await, Functions::Replaced);
     assert_eq!(ask(&config, "select tuskline.version()::text").await, "7");
+    let others = "select md5(string_agg(oid::text, ' ' order by oid)) from pg_proc
+         where pronamespace in ('tuskline'::regnamespace, 'tuskline_core'::regnamespace)
+           and proname <> 'version'";
+    let before = ask(&config, others).await;
     assert_eq!(with_version(&config, "", "text").await, Functions::Recreated);
     assert_eq!(ask(&config, "select tuskline.version()").await, "7");
+    assert_eq!(ask(&config, others).await, before, "a function that returns the same was dropped");
+    let leaf = "tuskline_core.take_0(bigint, bigint[], smallint[], timestamptz, timestamptz)";
+    let returns = format!("select pg_get_function_result('{leaf}'::regprocedure)");
+    let current = ask(&config, &returns).await;
+    let former = format!(
+        "drop function {leaf}; create function {leaf} returns text language sql as 'select null::text'"
+    );
+    tell(&config, &former).await;
+    assert_eq!(with_version(&config, "", "integer").await, Functions::Recreated);
+    assert_eq!(ask(&config, &returns).await, current, "the functions of segments follow, too");
+    assert_eq!(with_version(&config, "", "text").await, Functions::Recreated);
     assert_eq!(with_version(&config, "p_of integer default 1", "text").await, Functions::Replaced);
     assert_eq!(ask(&config, "select tuskline.version()").await, "7", "no call is ambiguous");
     let granted =

@@ -11,17 +11,25 @@ end $$;
 comment on function tuskline_core.make_segment_verbs(bigint) is
   'Makes the functions of one segment: take_<n> and end_<n>.';
 
--- Makes the functions of all leaves and all overloads again.
+-- Makes the functions of all leaves and all overloads again, in place: claims and results call them
+-- meanwhile. Then drops what it has not written, the former signatures.
 --
 -- Locks: segments and queues, so that no transaction adds a leaf meanwhile.
 create or replace function tuskline_core.make_leaf_verbs() returns void
 language plpgsql as $$
+declare
+  r record;
 begin
   perform tuskline_core.lock_guard('segment');
   perform tuskline_core.lock_guard('queue');
   perform tuskline_core.make_pops();
   perform tuskline_core.make_segment_verbs(s.segment_no) from tuskline.segment s
     where to_regclass('tuskline_core.task_' || s.segment_no) is not null;
+  for r in select p.oid::regprocedure as name from pg_proc p
+            where p.pronamespace = 'tuskline_core'::regnamespace
+              and p.proname ~ '^(pop|(pop|take|end)_[0-9]+)$' and age(p.xmin) > 0 loop
+    execute format('drop function %s', r.name);
+  end loop;
   perform tuskline_core.make_overloads();
 end $$;
 comment on function tuskline_core.make_leaf_verbs() is

@@ -45,8 +45,7 @@ comment on function tuskline_core.explain_task(bigint) is
   'Every reason why a task does not run now, with contents, for explain.';
 
 -- Without the right inspect, reasons that quote keys or errors come without their texts.
-drop function if exists tuskline.explain(bigint);
-create function tuskline.explain(p_task bigint)
+create or replace function tuskline.explain(p_task bigint)
 returns table (reason text, detail text, cause text, remedy text)
 language sql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
   select e.reason, case when h.shown then e.detail end, e.cause, case when h.shown then e.remedy end

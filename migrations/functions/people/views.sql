@@ -250,8 +250,7 @@ comment on view tuskline.blocked_keys is
   'Ordering keys that a failed task blocks. unblock(lambda, key) releases them.';
 
 -- Shows everything that is known about one task, in one row.
-drop function if exists tuskline.task_status(bigint);
-create function tuskline.task_status(p_task bigint)
+create or replace function tuskline.task_status(p_task bigint)
 returns table (
   id bigint, lambda text, collection text, priority text, status text,
   attempt integer, max_attempts integer, crashes integer,
