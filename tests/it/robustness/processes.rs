@@ -250,8 +250,8 @@ async fn explain_and_the_list_of_workers_name_the_process_of_a_task() {
     );
     db.until(&explained).await;
     db.until(&format!("select processes = '{{{process}}}' from tuskline.executors")).await;
-    let said: Option<String> = db.one("select said_at::text from tuskline.task_status(1)").await;
-    assert_eq!(said, None, "it has reported nothing yet");
+    let said = format!("select said_at::text from tuskline.task_status({id})");
+    assert_eq!(db.one::<Option<String>>(&said).await, None, "it has reported nothing yet");
 }
 
 /// Attempts that run may finish; one that does not within the grace goes back.

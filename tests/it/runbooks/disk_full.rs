@@ -24,6 +24,9 @@ const ENDED: usize = 2_000;
 /// Tasks of one call.
 const STEP: usize = 100;
 
+/// Most tasks of the call that fills a disk: as many bytes as `max_wal_size`.
+const LARGEST_STEP: usize = 1_000;
+
 /// Which disk is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Full {
@@ -94,7 +97,7 @@ async fn drill(full: Full) {
 
     let volume = place.server.volume().unwrap();
     volume.fill().unwrap();
-    let mut accepted = until_refused(&client, &task).await;
+    let (mut accepted, refused) = until_refused(&client, &task).await;
     let said = book.perform_there(&|| there(&place.server, &site), "Confirm").await;
     // A server that has crashed may have given a little back.
     let percent = |word: &str| word.strip_suffix('%')?.parse::<u32>().ok();
@@ -115,7 +118,7 @@ async fn drill(full: Full) {
     println!("{} accepted, {} done", accepted.len(), done.len());
     assert!(accepted.iter().all(|id| done.contains(&id.0)), "accepted and lost");
     // The server may have carried out a call and lost the answer.
-    assert!(done.len() <= accepted.len() + STEP, "{} done", done.len());
+    assert!(done.len() <= accepted.len() + refused, "{} done", done.len());
     place.server.volume().unwrap().free().unwrap();
     worker.stop().await;
     drop(serve);
@@ -211,18 +214,20 @@ fn work(db: &Db) -> Running {
     Running::of(Worker::builder(&db.config).config(calm()).serve(lambda))
 }
 
-/// Schedules until the database refuses it; the ids that it has accepted.
-async fn until_refused(client: &Client, task: &NewTask) -> Vec<TaskId> {
+/// Schedules until the database refuses it; the ids that it has accepted, and the tasks of the refused call.
+async fn until_refused(client: &Client, task: &NewTask) -> (Vec<TaskId>, usize) {
     let mut accepted = Vec::new();
-    // In large steps: the server recycles its log while little is written.
+    // In steps that grow: the server recycles its log while little is written at once.
+    let mut step = STEP;
     let error = loop {
-        match client.schedule_many(&vec![task.clone(); STEP]).await {
+        match client.schedule_many(&vec![task.clone(); step]).await {
             Ok(ids) => accepted.extend(ids),
             Err(error) => break error,
         }
+        step = (step * 3 / 2).min(LARGEST_STEP);
         assert!(accepted.len() < 20_000, "the disk is full");
     };
     println!("refused after {}: {error}", accepted.len());
     assert!(error.is_retryable() || error.kind() == ErrorKind::Unknown, "{error:?}");
-    accepted
+    (accepted, step)
 }
